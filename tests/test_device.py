@@ -6,13 +6,17 @@ that a substitute runtime made. Nothing of this ran on a GPU.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from conftest import BIN, ROOT, STANDINS, Testbed, plain_path
@@ -20,6 +24,14 @@ from conftest import BIN, ROOT, STANDINS, Testbed, plain_path
 SCRIPT = ROOT / "tests" / "device" / "capture.py"
 CAPTURES = ROOT / "tests" / "captures"
 STEPS = ("ucx", "openmpi", "osu", "babelstream", "commscope")
+
+
+H200 = CAPTURES / "smi" / "nvidia_h200_590_idle.csv"
+
+
+def program(path: Path, script: str) -> None:
+    path.write_text(script)
+    path.chmod(0o755)
 
 
 def capture(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -51,17 +63,19 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(prepared: Path, tmp_path: Pa
     for step in ("wheels", *STEPS, "measure", "keep"):
         assert re.search(rf"^{step}\b", done.stdout, re.M), step
     assert "osu: of osu-micro-benchmarks-7.4.tar.gz" in done.stdout
+    # With kernels, OSU 7.4 does not compile with CUDA 13.
+    assert re.findall(r"--enable-cuda\S*", done.stdout) == ["--enable-cuda=basic"]
     assert "plumbline run --system local" in done.stdout and "nvidia-smi -q" in done.stdout
     assert not (tmp_path / "work").exists()
 
 
 def test_its_checks_exist(prepared: Path) -> None:
-    (pattern,) = re.findall(r"-n '\^\((.*)\)'", capture("--dry-run", prepared).stdout)
+    (pattern,) = re.findall(r"-n '\^\((.*)\)\\b'", capture("--dry-run", prepared).stdout)
     files = [*(ROOT / "checks").glob("*.py"), SCRIPT.parent / "osu_one_gpu.py"]
     text = "\n".join(file.read_text() for file in files)
-    # Those of NCCL may be of another branch.
-    known = [name for name in pattern.split("|") if name != "osu_xccl"]
-    assert [name for name in known if not re.search(rf"^class {name}\(", text, re.M)] == []
+    assert [
+        name for name in pattern.split("|") if not re.search(rf"^class {name}\(", text, re.M)
+    ] == []
 
 
 @pytest.mark.parametrize("words", [(), ("/no/such/folder",)])
@@ -82,6 +96,137 @@ def test_the_check_for_one_gpu_loads(testbed: Testbed) -> None:
     assert done.code == 0 and "not loaded" not in done.output
 
 
+#: OSU's latency of every size, validated if that is asked for.
+LATENCY = """#!/bin/sh
+[ "$PMI_RANK" = 0 ] || exit 0
+case " $* " in *' -c '*) column=Validation cell=Pass ;; esac
+printf '# OSU MPI-CUDA Latency Test v7.4\\n# Size  Avg Latency(us)  %s\\n' "$column"
+for power in $(seq 0 22); do
+    echo "$((1 << power)) 2.50 $cell"
+done
+"""
+
+
+def test_two_tasks_on_one_gpu(testbed: Testbed, tmp_path: Path) -> None:
+    for name in ("bin", "smi"):
+        (tmp_path / name).mkdir()
+    program(tmp_path / "bin" / "osu_latency", LATENCY)
+    (tmp_path / "bin" / "nvidia-smi").symlink_to(STANDINS / "smi" / "smi.py")
+    (tmp_path / "smi" / "nvidia-smi.0").write_text(H200.read_text())
+    testbed.env |= {
+        "PATH": f"{tmp_path}/bin:{testbed.env['PATH']}", "STANDIN_SMI": str(tmp_path / "smi"),
+    }  # fmt: skip
+    testbed.environment("standins", features="osu cuda")
+    testbed.write(devices=[{"type": "gpu", "arch": "sm_90", "num_devices": 1}])
+    done = testbed.reframe("-c", SCRIPT.parent / "osu_one_gpu.py", "-n", "%test=latency", "-r")
+    assert done.code == 0, done.output
+    (record,) = done.records
+    assert record["result"] == "pass" and len(record["tasks"]) == 2
+    assert {task["gpus"] for task in record["tasks"]} == {"0"}
+    # The GPU was read around the runs.
+    ((device,),) = (of.values() for of in record["devices"].values())
+    assert device["max_link"] == "gen 5 x16"
+    # Not validated, the first sample does not count.
+    program(tmp_path / "bin" / "osu_latency", LATENCY.replace("' -c '", "never"))
+    done = testbed.reframe("-c", SCRIPT.parent / "osu_one_gpu.py", "-n", "%test=latency", "-r")
+    (record,) = done.records
+    assert (record["result"], record["code"]) == ("invalid", "output.other-inputs")
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    return import_module("capture")
+
+
+#: OSU's configure, in small: what is installed depends on NCCL.
+CONFIGURE = """#!/bin/sh
+case " $* " in *' --enable-ncclomb '*) more='XCCL' ;; esac
+for name in osu_latency osu_bw osu_bibw $more; do
+    echo "install:: ; install -D configure $PREFIX/libexec/osu-micro-benchmarks/$name"
+done >Makefile
+echo 'all: ;' >>Makefile
+"""
+
+
+@pytest.fixture
+def osu(script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A machine for which OSU alone is prepared."""
+    (tmp_path / "prepared").mkdir()
+    text = CONFIGURE.replace("XCCL", " ".join([*script.NCCL_PAIRS, *script.NCCL_ALL])).encode()
+    name = "osu-micro-benchmarks-7.4"
+    with tarfile.open(tmp_path / "prepared" / f"{name}.tar.gz", "w:gz") as archive:
+        file = tarfile.TarInfo(f"{name}/configure")
+        file.size, file.mode = len(text), 0o755
+        archive.addfile(file, io.BytesIO(text))
+    machine = script.Machine(tmp_path / "prepared", tmp_path / "work")
+    for folder in ("logs", "done", "prefix/bin"):
+        (machine.work / folder).mkdir(parents=True)
+    monkeypatch.setattr(machine, "nccl", lambda: None)
+    return machine
+
+
+def step(script: ModuleType, name: str) -> Any:
+    return next(step for step in script.STEPS if step.name == name)
+
+
+def test_osu_without_nccl_is_not_complete(
+    script: ModuleType, osu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    osu.build(step(script, "osu"), "90")
+    (reason,) = osu.failed
+    assert osu.missing(step(script, "osu")) == [*script.NCCL_PAIRS, *script.NCCL_ALL]
+    assert all(name in reason for name in ("osu_xccl_latency", "osu_xccl_allreduce"))
+    # It is not built again for nothing, and fails again.
+    log = osu.work / "logs" / "osu.log"
+    log.unlink()
+    osu.build(step(script, "osu"), "90")
+    assert len(osu.failed) == 2 and not log.exists()
+    # With NCCL it is.
+    osu.failed.clear()
+    monkeypatch.setattr(osu, "nccl", lambda: Path("/nccl"))
+    osu.build(step(script, "osu"), "90")
+    assert (osu.failed, osu.missing(step(script, "osu"))) == ([], [])
+
+
+def test_a_step_that_is_not_prepared_fails(script: ModuleType, osu: Any) -> None:
+    for name in ("ucx", "babelstream", "commscope"):
+        osu.build(step(script, name), "90")
+    # Open MPI is not built here, so nothing needs UCX.
+    assert [reason.partition(":")[0] for reason in osu.failed] == ["babelstream", "commscope"]
+    (osu.folder / "openmpi-4.1.6.tar.gz").touch()
+    osu.build(step(script, "ucx"), "90")
+    assert "ucx_info" in osu.failed[-1]
+
+
+def test_what_one_gpu_cannot_run_is_no_failure(script: ModuleType) -> None:
+    programs = [name for step in script.STEPS for name in step.programs]
+    wanted, not_run = script.runnable(programs, 1)
+    assert wanted == [
+        ("babelstream_gpu", "cuda-stream"), ("commscope_gpu", "comm_scope"),
+        ("osu_one_gpu", "osu_latency"), ("osu_one_gpu", "osu_bw"),
+    ]  # fmt: skip
+    assert [*not_run] == ["commscope_d2d", "osu_gpu", "osu_xccl_gpu", "osu_xccl_node"]
+    wanted, not_run = script.runnable(programs, 2)
+    assert not_run == {} and ("osu_xccl_gpu", "osu_xccl_bw") in wanted
+    # What is missing has failed already.
+    assert script.runnable(["cuda-stream"], 1)[0] == [("babelstream_gpu", "cuda-stream")]
+
+
+@pytest.mark.parametrize(
+    ("results", "count"),
+    [(["pass"], 0), (["pass", "waived"], 0), (["pass", "skip"], 1), (["invalid"], 1), ([], 1)],
+)
+def test_records_show_what_was_measured(script: ModuleType, results: list, count: int) -> None:
+    records = [
+        {"check": "osu_one_gpu %test=latency", "program": "osu_latency", "result": result,
+         "reason": "two tasks need two cores"}
+        for result in results
+    ]  # fmt: skip
+    others = [{"check": "osu_gpu %test=bw", "program": "osu_bw", "result": "skip", "reason": ""}]
+    assert len(script.unmeasured([("osu_one_gpu", "osu_latency")], records + others)) == count
+
+
 def test_a_run_on_stand_ins(tmp_path: Path) -> None:
     work, programs, answers = (tmp_path / name for name in ("work", "bin", "smi"))
     for folder in (work / "done", work / "venv", programs, answers, tmp_path / "prepared"):
@@ -91,22 +236,25 @@ def test_a_run_on_stand_ins(tmp_path: Path) -> None:
     (work / "done" / "wheels").touch()
     (programs / "nvidia-smi").symlink_to(STANDINS / "smi" / "smi.py")
     (answers / "nvidia-smi.0").write_text((CAPTURES / "smi/nvidia_h200_590_idle.csv").read_text())
-    stream = programs / "cuda-stream"
-    stream.write_text(f"#!/bin/sh\ncat {CAPTURES}/babelstream/main_cuda.out\n")
-    stream.chmod(0o755)
-    done = capture(
-        tmp_path / "prepared", "--work", work, "--out", tmp_path / "out.tar.gz",
-        PATH=f"{programs}:{plain_path()}", STANDIN_SMI=str(answers), HOME=str(tmp_path),
-        PLUMBLINE_LOCKS=str(tmp_path), PLUMBLINE_OTHERS="0",
-    )  # fmt: skip
+    program(programs / "cuda-stream", f"#!/bin/sh\ncat {CAPTURES}/babelstream/main_cuda.out\n")
+    for name in ("mpirun", "mpicc"):
+        program(programs / name, "#!/bin/sh\nexit 1\n")
+    env = {
+        "PATH": f"{programs}:{plain_path()}", "STANDIN_SMI": str(answers), "HOME": str(tmp_path),
+        "PLUMBLINE_LOCKS": str(tmp_path), "PLUMBLINE_OTHERS": "0",
+    }  # fmt: skip
+    done = capture(tmp_path / "prepared", "--work", work, "--out", tmp_path / "out.tar.gz", **env)
     log = (work / "logs" / "measure.log").read_text()
-    assert done.returncode == 0, log
+    # OSU and Comm|Scope are neither prepared nor on PATH.
+    assert done.returncode == 1, log
     with tarfile.open(tmp_path / "out.tar.gz") as archive:
         names = archive.getnames()
         (records,) = (name for name in names if name.endswith("/records.jsonl"))
         lines = [json.loads(line) for line in archive.extractfile(records) or ()]
         machine = json.load(archive.extractfile("captures/machine.json"))  # type: ignore[arg-type]
-    assert machine["gpus"] == [["NVIDIA H200", "9.0"]] and machine["failed"] == []
+    assert machine["gpus"] == [["NVIDIA H200", "9.0"]]
+    assert [reason.partition(":")[0] for reason in machine["failed"]] == ["osu", "commscope"]
+    assert [*machine["not_run"]] == ["commscope_d2d", "osu_gpu", "osu_xccl_gpu", "osu_xccl_node"]
     assert {"captures/nvidia-smi-q.before.txt", "captures/nvidia-smi-q.after.txt"} < {*names}
     assert any(name.endswith("/sample-0.out") for name in names)
     alone = next(fields for fields in lines if fields["placement"] == "per-gpu")
@@ -115,12 +263,15 @@ def test_a_run_on_stand_ins(tmp_path: Path) -> None:
     assert {fom["ceiling"] for fom in alone["foms"] if fom["metric"] == "triad"} == {4800}
     ((device,),) = (of.values() for of in alone["devices"].values())
     assert device["max_link"] == "gen 5 x16" and alone["warnings"] == []
-    # What was done is not repeated.
+    # What was done is not repeated, and what is missing fails again.
     calls = (answers / "nvidia-smi.calls").read_text()
-    again = capture(
-        tmp_path / "prepared", "--work", work, PATH=f"{programs}:{plain_path()}",
-        STANDIN_SMI=str(answers), HOME=str(tmp_path),
-    )  # fmt: skip
-    assert again.returncode == 0 and (work / "captures.tar.gz").exists()
+    again = capture(tmp_path / "prepared", "--work", work, **env)
+    assert again.returncode == 1 and (work / "captures.tar.gz").exists()
     # The list of GPUs twice, and the version of the driver.
     assert len((answers / "nvidia-smi.calls").read_text()) - len(calls) <= 3
+    # A program that is there since is measured. This one fails.
+    program(programs / "comm_scope", "#!/bin/sh\nexit 1\n")
+    capture(tmp_path / "prepared", "--work", work, **env)
+    failed = json.loads((work / "captures" / "machine.json").read_text())["failed"]
+    assert len([*(work / "results").rglob("records.jsonl")]) == 2
+    assert [re.split("[: ]", reason)[0] for reason in failed] == ["osu", "measure", "commscope_gpu"]

@@ -255,6 +255,8 @@ GPUS_RIGHT = [
     # By bus ids: among those that they see, the task of local rank n has the n-th.
     ([(3, 1), (3, 1)], ["- 3,1 0 a,b,c,d", "- 3,1 1 a,b,c,d"]),
     ([(0,), (1,)], ["- 0 0 a,b", "- 1 1 a,b"]),
+    # Two tasks are to share a GPU.
+    ([(0,), (0,)], ["- 0 0 a,b", "- 0 1 a,b"]),
 ]
 
 GPU, SHARED, LOCAL = "proof.wrong-gpu", "proof.shared-gpu", "proof.wrong-local-rank"
@@ -289,6 +291,8 @@ GPUS_WRONG = [
     # What the numbers say is not what the bus ids say: the same GPU twice.
     ([(0, 1), (0, 1)], ["- 0,1 0 a,a", "- 0,1 1 a,a"], SHARED),
     ([(0,), (1,)], ["- 0 0 a,b", "- 1 1 b,a"], SHARED),
+    # They are to share one, and one of them has another.
+    ([(0,), (0,)], ["- 0 0 a,b", "- 1 1 a,b"], GPU),
     # Selected by the wrapper among those that the launcher did not give.
     ([(0,), (1,)], ["1,2 0", "1,2 1"], GPU),
 ]

@@ -10,8 +10,9 @@ CUDA toolkit and the driver. Steps that are done are not repeated, so a machine 
 some minutes at a time can be used up: call it again. The measuring is Plumbline's own: its checks,
 its records.
 
-Exit codes: 0 if all is done, 1 if a step failed (the captures are packed nevertheless), 2 if this
-machine or the folder will not do.
+Exit codes: 0 if all is done; 1 if a step failed, a program is missing, or a check that this machine
+can run was not measured (the captures are packed nevertheless); 2 if this machine or the folder
+will not do.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +37,36 @@ HERE = Path(__file__).resolve().parent
 #: MiB that can be carried to a machine that is lent.
 CARRIED = 64
 
-#: Checks of Plumbline that are run; osu_one_gpu is beside this script.
-CHECKS = ("babelstream_gpu", "commscope_gpu", "commscope_d2d", "osu_gpu", "osu_xccl", "osu_one_gpu")
+#: OSU's programs over NCCL, between two GPUs and between all.
+NCCL_PAIRS = ("osu_xccl_latency", "osu_xccl_bw", "osu_xccl_bibw")
+NCCL_ALL = tuple(
+    f"osu_xccl_{name}"
+    for name in ("allgather", "allreduce", "alltoall", "bcast", "reduce", "reduce_scatter")
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of Plumbline that is run.
+
+    :ivar programs: each has test cases of its own. :ivar gpus: how many it needs.
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    gpus: int = 1
+
+
+#: osu_one_gpu is beside this script.
+CHECKS = (
+    Check("babelstream_gpu", ("cuda-stream",)),
+    Check("commscope_gpu", ("comm_scope",)),
+    Check("commscope_d2d", ("comm_scope",), gpus=2),
+    Check("osu_gpu", ("osu_latency", "osu_bw", "osu_bibw"), gpus=2),
+    Check("osu_xccl_gpu", NCCL_PAIRS, gpus=2),
+    Check("osu_xccl_node", NCCL_ALL, gpus=2),
+    Check("osu_one_gpu", ("osu_latency", "osu_bw")),
+)
 
 #: Model as nvidia-smi prints it -> peak of its memory in TB/s, and the document that prints that.
 PEAKS = {
@@ -60,6 +90,7 @@ class Step:
     :ivar file: pattern of it in the folder. :ivar source: where it is from.
     :ivar programs: that it gives. Without the file, those of PATH are taken.
     :ivar script: shell commands in the unpacked folder; PREFIX, CUDA, ARCH, NCCL and JOBS are set.
+    :ivar only_for: the one step whose build needs it; empty if it is run itself.
     """
 
     name: str
@@ -67,9 +98,13 @@ class Step:
     source: str
     programs: tuple[str, ...]
     script: str
+    only_for: str = ""
 
 
 _CONFIGURED = 'make -j"$JOBS" && make install'
+# OSU 7.4's kernels, of which `-d cuda D D` needs none, do not compile with CUDA 13: its
+# cudaMemPrefetchAsync takes a struct for the place.
+_OSU_CUDA = '--enable-cuda=basic --with-cuda="$CUDA"'
 _MODEL = "cmake -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_COMPILER=$CUDA/bin/nvcc"
 
 STEPS = (
@@ -78,6 +113,7 @@ STEPS = (
         ("ucx_info",),
         './contrib/configure-release --prefix="$PREFIX" --with-cuda="$CUDA" --disable-doxygen-doc '
         f"--without-go --without-java && {_CONFIGURED}",
+        only_for="openmpi",
     ),
     Step(
         "openmpi", "openmpi-4.*.tar.*", "https://download.open-mpi.org/release/open-mpi/v4.1",
@@ -87,8 +123,8 @@ STEPS = (
     ),
     Step(
         "osu", "osu-micro-benchmarks-7.4*.tar.gz", "https://mvapich.cse.ohio-state.edu/benchmarks",
-        ("osu_latency", "osu_bw", "osu_bibw"),
-        './configure CC=mpicc CXX=mpicxx --prefix="$PREFIX" --enable-cuda --with-cuda="$CUDA" '
+        ("osu_latency", "osu_bw", "osu_bibw", *NCCL_PAIRS, *NCCL_ALL),
+        f'./configure CC=mpicc CXX=mpicxx --prefix="$PREFIX" {_OSU_CUDA} '
         'LDFLAGS="-L$CUDA/lib64 -L$CUDA/lib64/stubs" '
         '${NCCL:+--enable-ncclomb --with-nccl="$NCCL"} && '
         f'{_CONFIGURED} && find "$PREFIX/libexec/osu-micro-benchmarks" -type f -name "osu_*" '
@@ -163,6 +199,7 @@ class Machine:
         nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
         self.cuda = Path(nvcc).resolve().parents[1]
         self.failed: list[str] = []
+        self.not_run: dict[str, str] = {}
 
     def file(self, step: Step) -> Path | None:
         """Return the prepared file of a step, the last if there are several."""
@@ -202,20 +239,37 @@ class Machine:
             return links
         return None
 
-    def missing(self, step: Step) -> list[str]:
-        """Return the programs of a step that are not on PATH."""
+    def programs(self) -> dict[str, str]:
+        """Return the programs that there are, with their paths."""
         path = self.env()["PATH"]
-        return [name for name in step.programs if not shutil.which(name, path=path)]
+        found = {name: shutil.which(name, path=path) for step in STEPS for name in step.programs}
+        return {name: program for name, program in found.items() if program}
 
-    def built(self, step: Step) -> bool:
-        """Return whether a step's programs are built. Those of PATH do not count: an MPI there may
-        not know GPU memory."""
-        return all((self.prefix / "bin" / name).exists() for name in step.programs)
+    def missing(self, step: Step) -> list[str]:
+        """Return the programs of a step that there are not. If it is prepared, those of PATH do not
+        count: an MPI there may not know GPU memory."""
+        if self.file(step) is None:
+            return [name for name in step.programs if name not in self.programs()]
+        return [name for name in step.programs if not (self.prefix / "bin" / name).exists()]
 
-    def do(self, name: str, script: str, folder: Path, arch: str) -> bool:
-        """Run shell commands, once; return whether they succeeded. Their output is in logs/NAME."""
+    def needed(self, step: Step) -> bool:
+        """Return whether a step's programs are needed."""
+        return not step.only_for or any(
+            self.file(other) for other in STEPS if other.name == step.only_for
+        )
+
+    def fail(self, reason: str) -> None:
+        """Note and print what failed."""
+        self.failed.append(reason)
+        print(reason, flush=True)
+
+    def do(self, name: str, script: str, folder: Path, arch: str, of: str = "") -> bool:
+        """Run shell commands, once; return whether they succeeded. Their output is in logs/NAME.
+
+        :arg of: what they depend on. They are run again if it is another text.
+        """
         done = self.work / "done" / name
-        if done.exists():
+        if done.exists() and done.read_text() == of:
             return True
         print(f"{name} ...", flush=True)
         with (self.work / "logs" / f"{name}.log").open("wb") as log:
@@ -224,25 +278,88 @@ class Machine:
                 stdout=log, stderr=subprocess.STDOUT, check=False,
             ).returncode  # fmt: skip
         if code:
-            self.failed.append(f"{name} ended with exit code {code}: logs/{name}.log")
-            print(self.failed[-1], flush=True)
+            self.fail(f"{name} ended with exit code {code}: logs/{name}.log")
         else:
-            done.touch()
+            done.write_text(of)
         return not code
 
     def build(self, step: Step, arch: str) -> None:
-        """Build the programs of a prepared file."""
-        file = self.file(step)
-        if file is None or self.built(step):
+        """Build the programs of a prepared file, and note those that are missing then."""
+        if not self.needed(step) or not self.missing(step):
             return
-        folder = self.work / "build" / step.name
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            with tarfile.open(file) as archive:
-                archive.extractall(folder, filter="data")
-        self.do(
-            step.name, step.script, next(path for path in folder.iterdir() if path.is_dir()), arch
-        )
+        file = self.file(step)
+        if file is None:
+            why = f"no {step.file} in the folder, and not on PATH"
+        else:
+            folder = self.work / "build" / step.name
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                # Python before 3.12 need not have tarfile's filters.
+                shutil.unpack_archive(file, folder)
+            inside = next(path for path in folder.iterdir() if path.is_dir())
+            nccl = str(self.nccl() or "")
+            # What was built without NCCL is built again with it.
+            if not self.do(step.name, step.script, inside, arch, of=nccl):
+                return
+            why = f"built with {f'NCCL of {nccl}' if nccl else 'no NCCL'}: logs/{step.name}.log"
+        if missing := self.missing(step):
+            self.fail(f"{step.name}: missing {', '.join(missing)}: {why}")
+
+    def measure(self, arch: str, gpus: int) -> None:
+        """Run the checks, and note those that were not measured."""
+        programs = self.programs()
+        wanted, self.not_run = runnable(programs, gpus)
+        for check, reason in self.not_run.items():
+            print(f"not run: {check}: {reason}", flush=True)
+        if not wanted:
+            return
+        # A program that was added or built since is measured, too.
+        of = "".join(f"{path}\n" for path in sorted(programs.values()))
+        self.do("measure", measure_script(), self.work, arch, of)
+        if lacking := unmeasured(wanted, self.records()):
+            (self.work / "done" / "measure").unlink(missing_ok=True)
+        for reason in lacking:
+            self.fail(reason)
+
+    def records(self) -> list[dict[str, str]]:
+        """Return the records of the last session."""
+        files = (self.work / "results").rglob("records.jsonl")
+        last = max(files, key=lambda file: file.stat().st_mtime, default=None)
+        return [json.loads(line) for line in last.read_text().splitlines()] if last else []
+
+
+#: A check and one of its programs.
+Pair = tuple[str, str]
+
+
+def runnable(programs: Iterable[str], gpus: int) -> tuple[list[Pair], dict[str, str]]:
+    """Return what a machine with these programs and so many GPUs can run; and the checks that no
+    machine with so few can, with the reason."""
+    have = set(programs)
+    wanted = [
+        (check.name, program)
+        for check in CHECKS
+        for program in check.programs
+        if check.gpus <= gpus and program in have
+    ]
+    few = [check for check in CHECKS if check.gpus > gpus]
+    return wanted, {check.name: f"it needs {check.gpus} GPUs, and there is {gpus}" for check in few}
+
+
+def unmeasured(wanted: Iterable[Pair], records: list[dict[str, str]]) -> list[str]:
+    """Return which checks have no measurement, or a test case that did not pass, and why."""
+    found: dict[Pair, list[dict[str, str]]] = {}
+    for record in records:
+        found.setdefault((record["check"].split()[0], record["program"]), []).append(record)
+    reasons = []
+    for check, program in wanted:
+        if (check, program) not in found:
+            reasons.append(f"{check}: no test case with {program}: logs/measure.log")
+        for record in found.get((check, program), []):
+            if record["result"] not in ("pass", "waived"):
+                why = record["reason"] or record["result"]
+                reasons.append(f"{record['check']} with {program}: {why}")
+    return reasons
 
 
 def wheels_script(folder: Path) -> str:
@@ -257,7 +374,7 @@ def wheels_script(folder: Path) -> str:
 
 def measure_script() -> str:
     """Return the commands that measure."""
-    selected = f"^({'|'.join(CHECKS)})"
+    selected = rf"^({'|'.join(check.name for check in CHECKS)})\b"
     return (
         "plumbline doctor || true\n"
         f"plumbline run --system local -p '^path$' -n {shlex.quote(selected)}"
@@ -309,6 +426,7 @@ def describe(machine: Machine) -> None:
             for path in files
         },
         "failed": machine.failed,
+        "not_run": machine.not_run,
     }
     (machine.work / "captures" / "machine.json").write_text(json.dumps(facts, indent=2) + "\n")
 
@@ -327,7 +445,7 @@ def run(machine: Machine, out: Path) -> int:
     if machine.do("wheels", script, machine.work, arch):
         for step in STEPS:
             machine.build(step, arch)
-        machine.do("measure", measure_script(), machine.work, arch)
+        machine.measure(arch, len(found))
     keep(machine, "after")
     describe(machine)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -349,8 +467,12 @@ def listing() -> str:
     ]
     for step in STEPS:
         lines += [f"  {step.file}  gives {', '.join(step.programs)}", f"         {step.source}"]
-    lines += ["", "A program that is not prepared is taken from the machine's PATH. NCCL is the"]
-    return "\n".join([*lines, "system's, or that of NVIDIA's Python wheel."])
+    lines += [
+        "",
+        "A program that is not prepared is taken from the machine's PATH, and is missing if it",
+    ]
+    lines += ["is not there either. NCCL is the system's, or that of NVIDIA's Python wheel."]
+    return "\n".join(lines)
 
 
 def plan(machine: Machine) -> str:
@@ -361,14 +483,17 @@ def plan(machine: Machine) -> str:
     wheels = sorted(path.name for path in machine.folder.glob("*.whl"))
     lines += [f"    {name}" for name in wheels or ["none: Plumbline cannot be installed"]]
     for step in STEPS:
+        missing = machine.missing(step)
         if (file := machine.file(step)) is not None:
-            state = "built already" if machine.built(step) else f"of {file.name}"
-        elif missing := machine.missing(step):
+            state = f"of {file.name}" if missing else "built already"
+        elif not machine.needed(step):
+            state = f"not needed: {step.only_for} is not built"
+        elif missing:
             state = f"no {step.file} in the folder, and not on PATH: {', '.join(missing)}"
         else:
             state = "taken from PATH"
         lines += [f"{step.name}: {state}"]
-        lines += [f"    {step.script}"] if file and not machine.built(step) else []
+        lines += [f"    {step.script}"] if file and missing else []
     lines += ["measure", *(f"    {line}" for line in measure_script().splitlines())]
     lines += ["keep", *(f"    nvidia-smi {' '.join(words)}" for words in NVIDIA_SMI.values())]
     return "\n".join(lines)

@@ -236,8 +236,11 @@ def _prove_local_ranks(layout: Layout, tasks: list[TaskReport]) -> None:
 def _prove_devices(layout: Layout, tasks: list[TaskReport]) -> None:
     """Prove by bus ids that no two tasks of a node use the same GPU.
 
-    Programs choose their GPU by local rank among those that they see.
+    Programs choose their GPU by local rank among those that they see. A layout with fewer GPUs than
+    tasks on a node wants them to share.
     """
+    if len({gpu for task in layout.tasks for gpu in task.gpus}) < layout.num_tasks_per_node:
+        return
     owners: dict[tuple[str, str], int] = {}
     for task, expected in zip(tasks, layout.tasks, strict=True):
         if expected.gpus and task.devices:
