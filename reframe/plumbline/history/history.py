@@ -169,6 +169,7 @@ class History:
 
     The time of a session is that of its first case.
 
+    :ivar from_csv: whether the source is a CSV file, which has neither records nor warnings.
     :ivar faults: what was skipped in the queries so far, as ``FILE:LINE: reason``.
     :ivar notes: sessions that are incomplete, although nothing was skipped.
     """
@@ -183,12 +184,12 @@ class History:
         self.faults: list[str] = []
         self.notes: list[str] = []
         self._say = say or (lambda line: None)
-        self._csv = self.source.is_file()
+        self.from_csv = self.source.is_file()
         self._open()
 
     def _open(self, rebuild: bool = False) -> None:
         self._file = None
-        if self._csv:
+        if self.from_csv:
             self._db, faults = index.of_csv(self.source)
         else:
             self._db, self._file, faults = index.open_index(self.source, self._say, rebuild)
@@ -318,7 +319,7 @@ class History:
         :arg cases: only of these, each with its attempt.
         :raises Fault: if none is selected, or the source is a CSV file.
         """
-        if self._csv:
+        if self.from_csv:
             raise Fault(
                 f"{self.source}: a CSV file has no complete records: use a results folder",
                 code="history.csv-only",

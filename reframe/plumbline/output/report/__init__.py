@@ -181,16 +181,11 @@ class _Report:
                         self._found[_identity(member.key)] = figure.glance(member)
             yield check[0], check[1], listed
 
-    @property
-    def from_csv(self) -> bool:
-        """Whether the source is a CSV file, which has no warnings and no records."""
-        return self.history.source.is_file()
-
     def _chosen(self, latest: int) -> tuple[set[str], set[str], set[str]]:
         """Return the sessions that get a page: the latest of each system, the red ones as far back
         as red cases are followed, and those of changes."""
         newest, red, changed = set[str](), set[str](), dict[str, None]()
-        if self.from_csv:
+        if self.history.from_csv:
             return newest, red, set()
         seen: Counter = Counter()
         oldest = {one.system: one.latest.end - np.timedelta64(status.BACK) for one in self.systems}

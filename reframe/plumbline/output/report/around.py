@@ -109,7 +109,7 @@ class Around:
         """Return what changed in the night of a change, ``None`` if it cannot be known: there is no
         session before it, or the source has no records."""
         first = event.first
-        if not first.before or self._history.source.is_file():
+        if not first.before or self._history.from_csv:
             return None
         pair = first.before, first.after
         if pair not in self._found:

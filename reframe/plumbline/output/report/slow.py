@@ -254,7 +254,7 @@ def past_of(history: History, select: Selection, state: SystemState, one: SlowNo
 def _changed(
     history: History, chosen: Selection, one: SlowNode, sessions: list[str]
 ) -> list[tuple[str, str, list[HostChange]]]:
-    if history.source.is_file() or not sessions:
+    if history.from_csv or not sessions:
         return []
     since = min(flag.since for flag in one.flags)
     before = [name for name in sessions if name < since]

@@ -273,7 +273,7 @@ def _identity(row: CaseRow) -> CaseId:
 
 def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list, list]]:
     """Yield the session, case and attempt of each case, its figures, and its warnings."""
-    if history.source.is_file():
+    if history.from_csv:
         yield from ((key, foms, []) for key, foms in _from_series(history, chosen).items())
         return
     for fields in history.records(chosen):
