@@ -11,16 +11,27 @@ from plumbline.history.history import KEY, MEASUREMENTS, History
 from plumbline.history.series import Key, Selection, Series
 
 _OF_FLEET = ", ".join(name for name in KEY.split(", ") if name != "node")
+#: A figure has a number, and so has a node: grouping by texts takes four times as long.
 _MEDIANS = f"""
-WITH alone AS (SELECT * FROM flat WHERE {MEASUREMENTS} AND WANTED AND node != ''),
+WITH alone AS (
+    SELECT *, hash({_OF_FLEET}) AS fleet, hash(node) AS number FROM flat
+    WHERE {MEASUREMENTS} AND WANTED AND node != ''),
+latest AS (
+    SELECT fleet, number, arg_max(unit, start) AS unit, max(start) AS start,
+        any_value(struct_pack({_OF_FLEET})) AS key, any_value(benchmark) AS benchmark,
+        any_value(better) AS better
+    FROM alone GROUP BY fleet, number),
 fleets AS (
-    SELECT {_OF_FLEET}, arg_max(unit, start) AS unit, count(DISTINCT node) AS number
-    FROM alone GROUP BY ALL HAVING count(DISTINCT node) >= $least)
-SELECT {_OF_FLEET}, any_value(benchmark), unit, any_value(better), session,
-    max(time), median(value), bool_or(verdict = 'above-ceiling'), any_value(number)
-FROM alone JOIN fleets USING ({_OF_FLEET}, unit) GROUP BY {_OF_FLEET}, unit, session, start
-HAVING 2 * count(DISTINCT node) >= any_value(number)
-ORDER BY {_OF_FLEET}, start, session
+    SELECT fleet, any_value(key) AS key, any_value(benchmark) AS benchmark,
+        any_value(better) AS better, arg_max(unit, start) AS unit, count(*) AS nodes
+    FROM latest GROUP BY fleet HAVING count(*) >= $least),
+nights AS (
+    SELECT fleet, unit, session, start, max(time) AS time, median(value) AS value,
+        bool_or(verdict = 'above-ceiling') AS above, count(DISTINCT number) AS measured
+    FROM alone GROUP BY fleet, unit, session, start)
+SELECT key, benchmark, unit, better, nodes, session, time, value, above
+FROM nights JOIN fleets USING (fleet, unit) WHERE 2 * measured >= nodes
+ORDER BY key, start, session
 """
 _OTHERWISE = f"SELECT DISTINCT {_OF_FLEET} FROM flat WHERE {MEASUREMENTS} AND WANTED AND node = ''"
 
@@ -33,26 +44,26 @@ def medians(history: History, select: Selection, least: int) -> list[tuple[Serie
     nodes, such as those that measure a suspect again.
     """
     rows = history.fetch(_MEDIANS, select, flat=True, of={"least": least})
-    count = len(_OF_FLEET.split(", "))
     otherwise = {*history.fetch(_OTHERWISE, select, flat=True)} if rows else set()
     return [
-        _series(Key(*key), [row[count:] for row in group])
-        for key, group in itertools.groupby(rows, key=lambda row: row[:count])
-        if key not in otherwise
+        _series([*group])
+        for key, group in itertools.groupby(rows, key=lambda row: row[0])
+        if (*key.values(),) not in otherwise
     ]
 
 
-def _series(key: Key, rows: list[tuple[Any, ...]]) -> tuple[Series, int]:
-    benchmark, unit, better, *_, number = rows[-1]
+def _series(rows: list[tuple[Any, ...]]) -> tuple[Series, int]:
+    """Return the series of one figure."""
+    key, benchmark, unit, better, nodes, *_ = rows[-1]
     sessions, times, values, above = (
-        np.array(column) for column in [*zip(*rows, strict=True)][3:7]
+        np.array(column) for column in [*zip(*rows, strict=True)][5:]
     )
     none = np.full(len(rows), np.nan)
     empty = np.full(len(rows), "", object)
     verdicts = np.where(above, "above-ceiling", "pass").astype(object)
     series = Series(
-        key, benchmark, unit, better or "neither", sessions.astype(object),
+        Key(**key), benchmark, unit, better or "neither", sessions.astype(object),
         times.astype("datetime64[s]"), values.astype(float), none, none, none, verdicts, empty,
         empty, empty, [],
     )  # fmt: skip
-    return series, number
+    return series, nodes

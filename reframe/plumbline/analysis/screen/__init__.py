@@ -23,6 +23,7 @@ from plumbline.analysis.screen.input import (
     of_topology,
 )
 from plumbline.analysis.screen.pairs import PairGroup
+from plumbline.core import pool
 from plumbline.core.errors import Fault
 from plumbline.core.text import shorten, suggest
 from plumbline.history.history import History
@@ -43,6 +44,8 @@ __all__ = [
     "screen_history",
 ]
 
+#: Number of values from which further processes are worth their start: they take about 5 s.
+MANY = 500_000
 #: Message for a source in which nothing has peers.
 NOTHING = (
     "{}: no values of single nodes, GPUs or pairs of nodes: docs/screening.md lists what can be "
@@ -114,11 +117,12 @@ def screen(
     rate /= max(judged, 1)
     flags: dict[tuple[str, tuple[str, ...]], list[Flag]] = defaultdict(list)
     suspects: dict[tuple, float] = {}  # type: ignore[type-arg]
-    alone = [
-        units.UnitGroup(group, group.values, ordered, switches or {}, rate, least)
-        for group in groups
-        if group.values
-    ]
+    numbers = [number for number, group in enumerate(groups) if group.values]
+    alone = _all_run(
+        # Only their tables are sent to other processes.
+        units.UnitGroup(replace(group, values={}), group.values, ordered, switches or {}, rate, least)
+        for group in map(groups.__getitem__, numbers)
+    )
     # Those within racks first.
     pairs = {
         id(group): PairGroup(group, group.pairs, ordered, switches or {}, rate, least)
@@ -128,12 +132,15 @@ def screen(
     for between in pairs.values():
         between.within = pairs.get(id(between.group.within))
     combined = [
-        units.CombinedGroup([part for part in alone if id(part.group) in listed], rate)
+        units.CombinedGroup(
+            [part for number, part in zip(numbers, alone, strict=True) if number in listed], rate
+        )
         for listed in together
     ]
-    screenings: list[units.PeerGroup] = [*alone, *pairs.values(), *combined]
-    for screening in screenings:
+    others: list[units.PeerGroup] = [*pairs.values(), *combined]
+    for screening in others:
         screening.run()
+    for screening in [*alone, *others]:
         if screening not in combined:
             found.judged += screening.judged
             found.unsure &= not screening.sure
@@ -203,16 +210,34 @@ def screen_history(
     return found
 
 
+def _all_run(parts: Iterable[units.UnitGroup]) -> list[units.UnitGroup]:
+    """Return the groups after they have run, in several processes if they have many values."""
+    prepared = [*map(_prepared, parts)]
+    if sum(part.table.values.size for part in prepared) < MANY:
+        return [*map(_run, prepared)]
+    return [*pool.mapped(_run, prepared)]
+
+
+def _prepared(part: units.UnitGroup) -> units.UnitGroup:
+    part.prepare()
+    return part
+
+
+def _run(part: units.UnitGroup) -> units.UnitGroup:
+    part.run()
+    return part
+
+
 def _combinable(groups: list[Group]) -> list[set[int]]:
-    """Return the identities of figures to combine: those of nodes, and those of GPUs, if enough of
-    them have several."""
+    """Return the numbers of figures to combine: those of nodes, and those of GPUs, if enough of them
+    have several."""
     found: dict[bool, set[int]] = defaultdict(set)
     numbers: dict[bool, Counter[tuple[str, ...]]] = defaultdict(Counter)
-    for group in groups:
+    for number, group in enumerate(groups):
         of = {unit for _, unit in group.values}
         if len(of) >= combination.PEERS:
             of_gpus = any(len(unit) > 1 for unit in of)
-            found[of_gpus].add(id(group))
+            found[of_gpus].add(number)
             numbers[of_gpus].update(of)
     return [
         listed

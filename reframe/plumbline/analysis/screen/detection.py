@@ -140,7 +140,7 @@ def judge(
     found = _test(fitted, factors, kinds, known, rate, least)
     # Units that are far off must not affect the others: once more without them.
     far = found.p < _FAR
-    if far.mean() <= MOST:
+    if 0 < far.mean() <= MOST:
         out = known | (far & (np.arange(len(values))[:, None] >= found.start))
         fitted = fit(values, factors, kinds, out, known, floor)
         found = _test(fitted, factors, kinds, known, rate, least)
@@ -209,15 +209,15 @@ def _test(
     judged = measured & ~known[-1] & enough[kinds]
     p, starts, sizes, levels = [], [], [], []
     suspect = np.zeros(units, bool)
+    # The level of a few peers is uncertain too.
+    doubt_of_level = MEDIAN * np.median(factors) / np.maximum(fitted.count[-1, kinds], 1)
     for first, share in _tests(nights):
         weight = fitted.weight[-1] - fitted.weight[first]
         level = fitted.level(first)
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = (fitted.total[-1] - fitted.total[first]) / weight
             doubt = 1 / (fitted.weight[first] + fitted.prior) + 1 / weight
-            # The level of a few peers is uncertain too.
-            doubt += MEDIAN * np.median(factors) / np.maximum(fitted.count[-1, kinds], 1) / (
-                nights - first)  # fmt: skip
+            doubt += doubt_of_level / (nights - first)
             z = (level - mean) / (fitted.scale * np.sqrt(doubt))
         z = np.where(judged & (weight > 0), z, np.nan)
         z = z / _excess_width(z)
@@ -248,9 +248,8 @@ def _tests(nights: int) -> list[tuple[int, float]]:
 
 def median(values: np.ndarray, axis: int) -> np.ndarray:
     """Return the median of the values that are not missing; NaN if all are."""
-    if not np.isnan(values).any():
-        return np.median(values, axis=axis)
-    # As NumPy's nanmedian, many times as fast: sorting puts what is missing last.
+    # As NumPy's nanmedian, many times as fast: sorting puts what is missing last, and is faster than
+    # the partition of NumPy's median.
     ordered = np.sort(values, axis=axis)
     count = np.isfinite(values).sum(axis=axis, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis)
@@ -283,6 +282,8 @@ def common_mode(
 
 def floor_of(values: list[float]) -> float:
     """Return the smallest relative noise of values: half a digit of the last printed place."""
+    if not values:
+        return LEAST_NOISE
     exponents = (Decimal(repr(float(value))).normalize().as_tuple().exponent for value in values)
     places = max((-int(exponent) for exponent in exponents), default=0)
     return max(0.5 * 10.0**-places / float(np.median(values)), LEAST_NOISE)
@@ -308,7 +309,7 @@ def noise_of(steps: np.ndarray, worth: float, floor: float = LEAST_NOISE) -> tup
     known = np.abs(steps[np.isfinite(steps)])
     if not len(known):
         return floor, 1.0
-    scale = MAD_TO_STD * np.median(known)
+    scale = MAD_TO_STD * median(known, axis=0)
     if scale < LEAST_NOISE and len(known) >= _MANY:
         # Most values are equal: use the others. Of a few, these may be one slow unit.
         scale = np.quantile(known, 0.9) / 1.645

@@ -220,6 +220,7 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
     label = f"{system}:{partition}+{environment} {check} {placement} {' '.join(filter(None, what))}"
     numbers = [-1] * len(series.values) if series.across is None else series.across.tolist()
     samples = series.samples or [[]] * len(series.values)
+    alone: dict[str, tuple[str, ...]] = {}
     for session, nodes, value, across, of in zip(
         series.sessions.tolist(), series.nodes.tolist(), series.values.tolist(), numbers, samples,
         strict=True,
@@ -229,9 +230,10 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
         node = key.node or ("" if "," in nodes else nodes)
         # Pairs within racks and between racks are no peers: uplinks may carry less.
         where = "" if across < 0 else _BETWEEN if across else _WITHIN
-        group = groups.setdefault(
-            (*figure, location, where), Group(label + where, series.better, unit=series.unit)
-        )
+        group = groups.get((*figure, location, where))
+        if group is None:
+            group = Group(label + where, series.better, unit=series.unit)
+            groups[*figure, location, where] = group
         if pair:
             at = night_of[session], tuple(sorted(pair, key=natural))
             group.pairs.setdefault(at, []).append(value)
@@ -240,7 +242,7 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
             if len(of) >= STEADY:
                 group.steady.add(at)
         elif node:
-            unit = (node, gpu[0]) if gpu else (node,)
+            unit = alone.setdefault(node, (node, gpu[0]) if gpu else (node,))
             group.values.setdefault((night_of[session], unit), []).append(value)
 
 

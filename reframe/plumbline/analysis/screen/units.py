@@ -182,14 +182,15 @@ class UnitGroup(PeerGroup):
     """Nodes and GPUs.
 
     :ivar units: their names. :ivar table: their values. :ivar repeated: whether some were measured
-        more often than others. All are known once it has run.
+        more often than others. All are known once it is prepared.
     """
 
     units: list[Name]
     table: FigureTable
     repeated: bool
 
-    def run(self) -> None:
+    def prepare(self) -> None:
+        """Make the table, in place of the values."""
         self.units = sorted(
             {unit for _, unit in self.values}, key=lambda unit: [*map(natural, unit)]
         )
@@ -210,7 +211,10 @@ class UnitGroup(PeerGroup):
                 count = int((measured & (kinds == kind)).sum())
                 if count < detection.FEWEST:
                     self.too_few(int(row), count, "GPU" if of_gpus else "node")
-        self.track_units(values, factors, kinds)
+        self.values = {}
+
+    def run(self) -> None:
+        self.track_units(self.table.values, self.table.factors, self.table.kinds)
 
     def track_units(
         self,
@@ -253,9 +257,8 @@ class CombinedGroup(UnitGroup):
     def __init__(self, parts: list[UnitGroup], rate: float):
         one = parts[0]
         group = Group(f"{len(parts)} figures together", "higher")
-        super().__init__(group, one.values, one.nights, one.switches, rate, one.least)
+        super().__init__(group, {}, one.nights, one.switches, rate, one.least)
         self.parts = parts
-        self.floor = detection.LEAST_NOISE
         self.scores: dict[int, np.ndarray] = {}
 
     def run(self) -> None:

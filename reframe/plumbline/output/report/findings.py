@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import itertools
-import multiprocessing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from plumbline.analysis import causes, trend
 from plumbline.analysis.trend import NIGHTS
+from plumbline.core import pool
 from plumbline.history.series import Key, Series
 
 #: Number of series from which further processes are worth their start.
 MANY = 200
-#: At most so many processes, since the report may run on a login node.
-PROCESSES = 2
 _CHUNK = 64
 #: From so many nodes on, a figure's changes are searched in the median over its nodes, and in the
 #: nodes that are slow now: with 0.1 false alarms in 1,000 nights of a series (docs/detection.md),
@@ -157,22 +153,8 @@ def of_all(series: Iterable[Series], count: int) -> dict[Key, list[SeriesChange]
     """
     remaining = iter(series)
     chunks = iter(lambda: list(itertools.islice(remaining, _CHUNK)), [])
-    found = map(_of_chunk, chunks) if count < MANY else _in_processes(chunks)
+    found = map(_of_chunk, chunks) if count < MANY else pool.mapped(_of_chunk, chunks)
     return {key: changes for chunk in found for key, changes in chunk.items()}
-
-
-def _in_processes(chunks: Iterable[list[Series]]) -> Iterator[dict[Key, list[SeriesChange]]]:
-    """Yield the changes of each chunk in order; only a few chunks are in memory at a time."""
-    # Spawned, since a fork would not copy the threads of the history's index.
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
-        pending: collections.deque[concurrent.futures.Future] = collections.deque()
-        for chunk in chunks:
-            pending.append(pool.submit(_of_chunk, chunk))
-            if len(pending) > 2 * PROCESSES:
-                yield pending.popleft().result()
-        for future in pending:
-            yield future.result()
 
 
 def _of_chunk(series: list[Series]) -> dict[Key, list[SeriesChange]]:

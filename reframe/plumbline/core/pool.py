@@ -1,0 +1,30 @@
+"""Work in several processes."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+#: Two, since each has what it works on in memory, and a report may be made on a login node.
+PROCESSES = 2
+
+
+def mapped(function: Callable[[Given], Result], given: Iterable[Given]) -> Iterator[Result]:
+    """Yield the results of a function in the order of its arguments, from several processes; only
+    a few arguments are in memory at a time."""
+    # Spawned, since a fork would not copy the threads of the history's index.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+        pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
+        for argument in given:
+            pending.append(pool.submit(function, argument))
+            if len(pending) > 2 * PROCESSES:
+                yield pending.popleft().result()
+        for future in pending:
+            yield future.result()
