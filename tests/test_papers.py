@@ -129,6 +129,8 @@ def test_counts(references):
         ("reedbush-2016", "measured"): 52, ("reedbush-2016", "peak"): 28,
         ("reedbush-2016", "derived"): 23,
         ("cielo-xe6", "measured"): 44, ("cielo-xe6", "peak"): 12, ("cielo-xe6", "derived"): 1,
+        ("alcf-slingshot", "peak"): 4, ("amd-mi250", "peak"): 3, ("nvidia-a100", "peak"): 4,
+        ("olcf-frontier", "peak"): 2,
     }  # fmt: skip
 
 

@@ -28,6 +28,7 @@ SPELLINGS = {
     "GB/s/GPU": "GB/s",
     "GB/SEC": "GB/s",
     "GB/sec per core": "GB/s",
+    "GB/second": "GB/s",
     "GBytes per second per core": "GB/s",
     "file creates per second": "operation/s",
     "Million file creates per second": "Moperation/s",
@@ -99,6 +100,23 @@ def test_each_measured_row_of_the_tables_is_in_the_second(tables, document):
     )
     assert asserted
     assert {key: count for key, count in asserted.items() if count > found[key]} == {}
+
+
+#: Pages of vendors and facilities, for the peaks of links.
+GUIDES = ("alcf-slingshot", "amd-mi250", "nvidia-a100", "olcf-frontier")
+
+
+@pytest.mark.parametrize("source", GUIDES)
+def test_each_peak_of_a_guide_is_in_the_second(tables, source):
+    """With its unit; X+X is printed for X in each direction."""
+    found = {
+        (float(row["value"].partition("+")[0]), unit_of(row["unit"]))
+        for row in second("guides")
+        if row["document"] == source and re.fullmatch(r"[\d.+]+", row["value"])
+    }
+    peaks = [cells for cells in tables.printed.values() if cells["source"] == source]
+    assert peaks
+    assert {(float(cells["value"]), unit_of(cells["unit"])) for cells in peaks} <= found
 
 
 def test_a_wrong_digit_would_be_seen(tables):

@@ -331,8 +331,9 @@ def read_derived(folder: Path) -> list[dict]:
 
 
 _PAPERS = """\
-The papers whose printed numbers are references, with how many rows of each kind they have. Each
-page has the numbers as printed, and the id of each row. For example, `plumbline refs 786.43` finds
+The papers whose printed numbers are references, and the pages of vendors and facilities with the
+peaks of links that no paper prints, with how many rows of each kind they have. Each page here has
+the numbers as printed, and the id of each row. For example, `plumbline refs 786.43` finds
 the rows that print this number ([references](../references.md))."""
 
 
@@ -359,7 +360,9 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
     ]
     if paper.doi:
         lines.append(f"doi:{paper.doi}.")
-    lines += ["", "The numbers of this paper as printed, with the id of each row. For example,",
+    if paper.document.startswith("https:"):
+        lines.append(f"<{paper.document}>.")
+    lines += ["", "The numbers of this source as printed, with the id of each row. For example,",
               f"`plumbline refs --why {rows[0].id}` explains the first one."]  # fmt: skip
     groups: dict[str, list[Row]] = {}
     for row in rows:
