@@ -97,6 +97,11 @@ FAULTS = {
         "fail", "figure.outside-bounds", r"latency_8_gpu0-gpu3 = .*measured on nid\d+$", "fail",
     ),
     # The run
+    "no-start": Wrong(
+        "perlmutter", "osu_xccl_node.*=allreduce .*gpus-on-node",
+        [{"kind": "missing", "line": r"^\d"}, {"kind": "hang"}],
+        "invalid", "output.not-started", r"run 0 .* 15 s .*all 4 tasks started",
+    ),
     "binding": invalid("perlmutter", "osu_p2p.*=bw .*on-socket", "proof.wrong-cpus",
                        r"nid\d+", kind="binding"),
     "singletons": invalid("perlmutter", "osu_p2p.*=latency .*off-node", "output.exit-code",
@@ -221,6 +226,7 @@ SOUND = {
 
 #: What a session is called with beside its cases.
 OPTIONS = {
+    "perlmutter": ["-S", "osu_xccl_node.start_seconds=15"],
     "summit": ["-S", "gpcnet_load.num_samples=3"],
     "eagle": [word for name in ITERATIONS for word in ("-S", f"osu_{name}.iterations=70")],
 }

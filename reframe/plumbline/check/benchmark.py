@@ -349,8 +349,7 @@ class Benchmark(declaration.Declaration):
     @property
     def watch(self) -> list[str]:
         """The commands before and after a run that end it if it prints no value."""
-        several = self.layout.num_nodes > 1
-        return samples.watch(self.start_seconds) if self.start_seconds and several else []
+        return samples.watch(self.start_seconds) if self.start_seconds else []
 
     def put_command(self, start: str, path: str, loop: samples.Loop) -> None:
         """Write the program's command into a loop.

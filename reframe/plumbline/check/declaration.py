@@ -207,8 +207,8 @@ class Declaration(rfm.RunOnlyRegressionTest):
     #: Additional seconds that the first sample may take (a validation).
     first_sample_seconds = builtins.variable(int, value=0)
 
-    #: Seconds after which a run on several nodes that has printed no value is ended; 0 for a
-    #: program that may print the first one at its end.
+    #: Seconds after which a run that has printed no value is ended; 0 for a program that may print
+    #: the first one at its end.
     start_seconds = builtins.variable(int, value=0)
 
     #: Shell commands before the program in each run, on the job's first node; ``$run`` is the run's
