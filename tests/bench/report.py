@@ -147,7 +147,7 @@ def site(folder: Path, nodes: int, nights: int) -> dict:
     """What the report of a site costs, and how long its pages load."""
     fleet.write(folder, nodes, nights)
     opened: dict[str, float] = {}
-    # With 2 it has skipped records: those around a change, usually a false alarm, of nights without.
+    # With 2 it has skipped records: those around a false alarm in the nights that have none.
     found = report(folder, (), lambda out: opened.update(loads(out)), (0, 2))
     return found | {"nodes": nodes, "nights": nights, "figures": fleet.FIGURES * fleet.CHECKS,
                     "loads": opened, "date": time.strftime("%Y-%m-%d"),

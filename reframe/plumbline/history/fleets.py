@@ -55,9 +55,7 @@ def medians(history: History, select: Selection, least: int) -> list[tuple[Serie
 def _series(rows: list[tuple[Any, ...]]) -> tuple[Series, int]:
     """Return the series of one figure."""
     key, benchmark, unit, better, nodes, *_ = rows[-1]
-    sessions, times, values, above = (
-        np.array(column) for column in [*zip(*rows, strict=True)][5:]
-    )
+    sessions, times, values, above = (np.array(column) for column in [*zip(*rows, strict=True)][5:])
     none = np.full(len(rows), np.nan)
     empty = np.full(len(rows), "", object)
     verdicts = np.where(above, "above-ceiling", "pass").astype(object)

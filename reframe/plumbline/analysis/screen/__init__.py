@@ -120,7 +120,9 @@ def screen(
     numbers = [number for number, group in enumerate(groups) if group.values]
     alone = _all_run(
         # Only their tables are sent to other processes.
-        units.UnitGroup(replace(group, values={}), group.values, ordered, switches or {}, rate, least)
+        units.UnitGroup(
+            replace(group, values={}), group.values, ordered, switches or {}, rate, least
+        )
         for group in map(groups.__getitem__, numbers)
     )
     # Those within racks first.
@@ -229,8 +231,8 @@ def _run(part: units.UnitGroup) -> units.UnitGroup:
 
 
 def _combinable(groups: list[Group]) -> list[set[int]]:
-    """Return the numbers of figures to combine: those of nodes, and those of GPUs, if enough of them
-    have several."""
+    """Return the numbers of the figures to combine: those of nodes, and those of GPUs, if enough of
+    them have several."""
     found: dict[bool, set[int]] = defaultdict(set)
     numbers: dict[bool, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for number, group in enumerate(groups):

@@ -248,8 +248,8 @@ def _tests(nights: int) -> list[tuple[int, float]]:
 
 def median(values: np.ndarray, axis: int) -> np.ndarray:
     """Return the median of the values that are not missing; NaN if all are."""
-    # As NumPy's nanmedian, many times as fast: sorting puts what is missing last, and is faster than
-    # the partition of NumPy's median.
+    # As NumPy's nanmedian, many times as fast: sorting puts what is missing last, and takes less
+    # time than the partition of NumPy's median.
     ordered = np.sort(values, axis=axis)
     count = np.isfinite(values).sum(axis=axis, keepdims=True)
     low = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 2, axis)

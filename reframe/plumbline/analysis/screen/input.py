@@ -230,10 +230,10 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
         node = key.node or ("" if "," in nodes else nodes)
         # Pairs within racks and between racks are no peers: uplinks may carry less.
         where = "" if across < 0 else _BETWEEN if across else _WITHIN
-        group = groups.get((*figure, location, where))
-        if group is None:
-            group = Group(label + where, series.better, unit=series.unit)
-            groups[*figure, location, where] = group
+        name = (*figure, location, where)
+        if name not in groups:
+            groups[name] = Group(label + where, series.better, unit=series.unit)
+        group = groups[name]
         if pair:
             at = night_of[session], tuple(sorted(pair, key=natural))
             group.pairs.setdefault(at, []).append(value)
