@@ -139,6 +139,8 @@ FAULTS = (
         lambda ground: ground.cpu(NODE, 100),
         "nodes",
         0.5,
+        # Its quota differs from its peers' too.
+        (f"node {NODE}", f"setting {NODE}"),
     ),
     Fault(
         "process that keeps a core busy",
@@ -195,8 +197,8 @@ def night(site: Site, fault: Fault, number: int, before: set[str]) -> Found:
 
 
 def name_of(entry: dict) -> str:
-    """Kind and name of what ``plumbline screen`` flags: ``pair r1n1:r1n2``."""
-    name = entry[entry["kind"]]
+    """Kind and name of what ``plumbline screen`` flags: ``pair r1n1:r1n2``, ``setting r1n3``."""
+    name = entry["node" if entry["kind"] == "setting" else entry["kind"]]
     return f"{entry['kind']} {name if isinstance(name, str) else ':'.join(name)}"
 
 
