@@ -83,7 +83,9 @@ def test_known_misprints_name_rows(references):
     for fields in listed:
         assert all(fields[column] for column in ("id", "printed", "used", "arithmetic")), fields
         for pattern in fields["id"].split(";"):
-            assert fnmatch.filter(references.tables.rows, pattern.strip()), pattern
+            ids = fnmatch.filter(references.tables.rows, pattern.strip())
+            # Of one paper: a pattern must not reach the rows of another.
+            assert len({references.tables.rows[i].source for i in ids}) == 1, pattern
 
 
 def test_used_values_have_their_arithmetic(references):

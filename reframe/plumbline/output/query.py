@@ -110,7 +110,8 @@ def explain(references: References, name: str, known: dict[str, list[dict]]) -> 
         ("of", [f"{row.system}, {row.benchmark} {row.variable}",
                 *(f"{key} {cells[key]}" for key in about if key in cells)]),
         ("source", [": ".join(filter(None, (source.authors, source.short))), row.locator,
-                    *([f"doi:{source.doi}"] if source.doi else [])]),
+                    *([f"doi:{source.doi}"] if source.doi else []),
+                    *([source.document] if source.document.startswith("https:") else [])]),
         *([("note", [row.note])] if row.note else []),
         *(("misprint", [f"printed {found['printed']}; used {found['used']}: {found['arithmetic']}"])
           for found in misprints_of(row, known)),
