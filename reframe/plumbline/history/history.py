@@ -92,7 +92,7 @@ _VALUES = f"""
 SELECT file, hash(verdict, reference, build, nodes, unit) AS texts, time AS times,
     value AS "values", coalesce(lower, 'nan') AS lower, coalesce(upper, 'nan') AS upper,
     coalesce(ceiling, 'nan') AS ceiling, coalesce(across, -1) AS across,
-    coalesce(near_bound, false) AS near_bound, SAMPLES
+    coalesce(near_bound, false) AS near_bound SAMPLES
 FROM flat WHERE {MEASUREMENTS} AND WANTED
 ORDER BY {_NUMBER}, {_ORDER}
 """
@@ -294,7 +294,7 @@ class History:
     def _all_series(
         self, select: Selection, samples: bool, keys: list[tuple[Any, ...]], **more: Any
     ) -> list[Series]:
-        values = _VALUES.replace("SAMPLES", "samples" if samples else "")
+        values = _VALUES.replace("SAMPLES", ", samples" if samples else "")
         columns = self.fetch(values, select, flat=True, how="fetchnumpy", **more)
         names = ("verdicts", "references", "builds", "nodes", "unit")
         texts = self.fetch(_TEXTS, select, flat=True, **more)
@@ -456,7 +456,7 @@ def _expanded(
 ) -> dict[str, np.ndarray]:
     """Return columns of texts.
 
-    :arg table: number, in order, and the texts that it stands for.
+    :arg table: each number, in order, with its texts.
     :arg numbers: of each row.
     """
     known, texts = zip(*table, strict=True) if table else ((), ())

@@ -117,14 +117,15 @@ def screen(
     rate /= max(judged, 1)
     flags: dict[tuple[str, tuple[str, ...]], list[Flag]] = defaultdict(list)
     suspects: dict[tuple, float] = {}  # type: ignore[type-arg]
-    numbers = [number for number, group in enumerate(groups) if group.values]
-    alone = _all_run(
-        # Only their tables are sent to other processes.
-        units.UnitGroup(
+    alone = {
+        # Only the tables are sent to other processes.
+        number: units.UnitGroup(
             replace(group, values={}), group.values, ordered, switches or {}, rate, least
         )
-        for group in map(groups.__getitem__, numbers)
-    )
+        for number, group in enumerate(groups)
+        if group.values
+    }
+    alone = dict(zip(alone, _all_run([*alone.values()]), strict=True))
     # Those within racks first.
     pairs = {
         id(group): PairGroup(group, group.pairs, ordered, switches or {}, rate, least)
@@ -134,15 +135,13 @@ def screen(
     for between in pairs.values():
         between.within = pairs.get(id(between.group.within))
     combined = [
-        units.CombinedGroup(
-            [part for number, part in zip(numbers, alone, strict=True) if number in listed], rate
-        )
+        units.CombinedGroup([part for number, part in alone.items() if number in listed], rate)
         for listed in together
     ]
     others: list[units.PeerGroup] = [*pairs.values(), *combined]
     for screening in others:
         screening.run()
-    for screening in [*alone, *others]:
+    for screening in [*alone.values(), *others]:
         if screening not in combined:
             found.judged += screening.judged
             found.unsure &= not screening.sure
@@ -212,17 +211,12 @@ def screen_history(
     return found
 
 
-def _all_run(parts: Iterable[units.UnitGroup]) -> list[units.UnitGroup]:
+def _all_run(parts: list[units.UnitGroup]) -> list[units.UnitGroup]:
     """Return the groups after they have run, in several processes if they have many values."""
-    prepared = [*map(_prepared, parts)]
-    if sum(part.table.values.size for part in prepared) < MANY:
-        return [*map(_run, prepared)]
-    return [*pool.mapped(_run, prepared)]
-
-
-def _prepared(part: units.UnitGroup) -> units.UnitGroup:
-    part.prepare()
-    return part
+    for part in parts:
+        part.prepare()
+    many = sum(part.table.values.size for part in parts) >= MANY
+    return [*(pool.mapped if many else map)(_run, parts)]
 
 
 def _run(part: units.UnitGroup) -> units.UnitGroup:

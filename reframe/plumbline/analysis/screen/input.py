@@ -220,7 +220,7 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
     label = f"{system}:{partition}+{environment} {check} {placement} {' '.join(filter(None, what))}"
     numbers = [-1] * len(series.values) if series.across is None else series.across.tolist()
     samples = series.samples or [[]] * len(series.values)
-    alone: dict[str, tuple[str, ...]] = {}
+    units: dict[str, tuple[str, ...]] = {}
     for session, nodes, value, across, of in zip(
         series.sessions.tolist(), series.nodes.tolist(), series.values.tolist(), numbers, samples,
         strict=True,
@@ -242,7 +242,7 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
             if len(of) >= STEADY:
                 group.steady.add(at)
         elif node:
-            unit = alone.setdefault(node, (node, gpu[0]) if gpu else (node,))
+            unit = units.setdefault(node, (node, gpu[0]) if gpu else (node,))
             group.values.setdefault((night_of[session], unit), []).append(value)
 
 
