@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from plumbline.history.history import KEY, MEASUREMENTS, History
+from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
+from plumbline.history.statements import KEY, MEASUREMENTS
 
 _OF_FLEET = ", ".join(name for name in KEY.split(", ") if name != "node")
 #: A figure has a number, and so has a node: grouping by texts takes four times as long.

@@ -7,7 +7,6 @@ file of ``plumbline history export`` can replace both.
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from plumbline.check import record
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
-from plumbline.history import index
+from plumbline.history import index, statements
 from plumbline.history.rows import CaseRow, Measured, NodeRow, SessionRow, TogetherRow
 from plumbline.history.series import ALL, Key, Selection, Series
 from plumbline.reference import tables
@@ -29,148 +28,6 @@ _MAX_MESSAGES = 5
 
 #: How many values are read at once if checks are read one after another.
 _AT_ONCE = 50_000
-
-#: Results of cases with measurements.
-MEASURED = ("pass", "fail", "waived")
-
-#: Field of a selection -> columns of ``flat`` that it may match. A check may be named with or
-#: without its parameters, as in a waiver.
-_COLUMNS = {
-    "system": ["coalesce(system, session_system)"],
-    "partition": ["partition"],
-    "environment": ["environment"],
-    "check": ["""split_part("check", ' ', 1)""", '"check"'],
-    "benchmark": ["benchmark"],
-    "node": ["node"],
-    "metric": ["metric"],
-    "placement": ["coalesce(placement, case_placement)"],
-}
-
-#: The columns that identify a series, in the order of :class:`Key`.
-KEY = 'system, partition, environment, "check", metric, size, location, placement, conditions, node'
-#: The order of sessions, and of the cases within each.
-_ORDER = "start, session, line"
-
-#: Of the measurements that are in series. Those of a duet were made beside another side's, and two
-#: builds of one night are not two values of one series; `plumbline compare --duet` reads them.
-MEASUREMENTS = f"""result IN {MEASURED} AND metric IS NOT NULL
-    AND NOT coalesce(map_contains(extras, '{record.DUET}-a'), false)"""
-
-#: The number of a series, by which sorting and grouping take a fraction of the time. Of 50,000
-#: series, two have the same in one of 10 billion histories.
-_NUMBER = f"hash({KEY})"
-
-_KEYS = f"""
-SELECT any_value(struct_pack({KEY})) AS key, {_NUMBER} AS series, count(*), count(DISTINCT unit),
-    arg_max(struct_pack(benchmark, unit, better), (start, session, line))
-FROM flat WHERE {MEASUREMENTS} AND WANTED
-GROUP BY series ORDER BY key
-"""
-#: The number of series and values of each check.
-_MEASURED = f"""
-SELECT system, "check", count(*), sum(number)::BIGINT, max(number) FROM (
-    SELECT system, "check", {_NUMBER} AS series, count(*) AS number
-    FROM flat WHERE {MEASUREMENTS} AND WANTED GROUP BY ALL)
-GROUP BY ALL ORDER BY ALL
-"""
-_OF_CHECKS = """
-AND (system, "check") IN (SELECT unnest($of_systems), unnest($of_checks))
-"""
-#: Of single nodes, and of pairs of nodes.
-_OF_UNITS = """
-AND (node != '' OR NOT contains(nodes, ',') OR contains(location, ':'))
-"""
-#: The texts of values, of which few are different, have a number too: DuckDB returns a new text for
-#: each row.
-_TEXTS = f"""
-SELECT hash(verdict, reference, build, nodes, unit) AS texts,
-    any_value(struct_pack(verdict, reference, build, nodes, unit))
-FROM flat WHERE {MEASUREMENTS} AND WANTED
-GROUP BY texts ORDER BY texts
-"""
-_VALUES = f"""
-SELECT file, hash(verdict, reference, build, nodes, unit) AS texts, time AS times,
-    value AS "values", coalesce(lower, 'nan') AS lower, coalesce(upper, 'nan') AS upper,
-    coalesce(ceiling, 'nan') AS ceiling, coalesce(across, -1) AS across,
-    coalesce(near_bound, false) AS near_bound SAMPLES
-FROM flat WHERE {MEASUREMENTS} AND WANTED
-ORDER BY {_NUMBER}, {_ORDER}
-"""
-_CASES = f"""
-SELECT session, time, system, partition, environment, "check", "case", attempt, benchmark,
-    case_placement, result, reason, case_waiver,
-    CASE WHEN nodes = '' THEN [] ELSE string_split(nodes, ',') END, node, build, output
-FROM files JOIN cases USING (file) WHERE WANTED ORDER BY {_ORDER}
-"""
-_OF_CASES = ' AND ("case", attempt) IN (SELECT unnest($names), unnest($attempts))'
-_LINES = """
-SELECT session, list(line) FROM files JOIN cases USING (file) WHERE WANTED
-GROUP BY start, session ORDER BY start, session
-"""
-_SESSIONS = """
-WITH chosen AS (SELECT * FROM files LEFT JOIN cases USING (file) WHERE WANTED),
-judged AS (
-    SELECT file, histogram(verdict) AS verdicts FROM chosen JOIN figures USING (file, line)
-    GROUP BY file)
-SELECT session, any_value(session_system), start, any_value(stop), any_value(extras),
-    coalesce(any_value(planned), count(DISTINCT "case")), coalesce(histogram(result), MAP {}),
-    coalesce(any_value(verdicts), MAP {}), count(DISTINCT "case"), sum(seconds)
-FROM chosen LEFT JOIN judged USING (file) GROUP BY start, session ORDER BY start, session
-"""
-#: The nodes that were measured by themselves: by a sweep, or by --distribute.
-_NODES = f"""
-WITH alone AS (
-    SELECT *, coalesce(system, session_system) AS of, CASE
-        WHEN node != '' THEN node
-        WHEN extras['sweep'] IS NOT NULL AND extras['node'] = nodes THEN nodes END AS name
-    FROM files JOIN cases USING (file) WHERE WANTED),
-ended AS (
-    SELECT of, partition, name, start, session, max(time) AS stop, histogram(result) AS results
-    FROM alone WHERE name IS NOT NULL GROUP BY ALL
-    HAVING count(*) FILTER (result IN {MEASURED}) > 0)
-SELECT of, partition, name, count(*), arg_max(session, (start, session)), max(stop),
-    arg_max(results, (start, session))
-FROM ended GROUP BY of, partition, name ORDER BY of, partition, name
-"""
-#: The nodes that were measured with others, and the pairs of them: those of a case between two
-#: nodes, and those that are a figure's location.
-_TOGETHER = f"""
-WITH chosen AS (
-    SELECT file, line, coalesce(system, session_system) AS of, partition, start, session, time,
-        string_split(nodes, ',') AS names
-    FROM files JOIN cases USING (file)
-    WHERE result IN {MEASURED} AND contains(nodes, ',') AND WANTED),
-units AS (
-    SELECT * EXCLUDE (names), [unnest(names)] AS unit FROM chosen
-    UNION ALL SELECT * EXCLUDE (names), list_sort(names) FROM chosen WHERE len(names) = 2
-    UNION ALL
-    SELECT DISTINCT * EXCLUDE (names, location), list_sort(string_split(location, ':'))
-    FROM chosen JOIN (SELECT file, line, location FROM figures) USING (file, line)
-    WHERE len(names) > 2 AND len(string_split(location, ':')) = 2)
-SELECT of, partition, unit, list(DISTINCT session), arg_max(session, (start, session)), max(time)
-FROM units GROUP BY of, partition, unit ORDER BY of, partition, unit
-"""
-_FAULTS = """
-SELECT session, place, why FROM faults JOIN files USING (file) WHERE WANTED
-ORDER BY start, session, faults.rowid
-"""
-_NOTES = """
-SELECT session, unnest(list_filter([
-    CASE WHEN back
-        THEN 'the clock jumped back while it ran: its cases are in the order of their lines' END,
-    CASE WHEN planned IS NULL THEN 'no plan.json: its number of planned cases is unknown' END,
-    CASE WHEN missing > 0 THEN 'it has ended, but ' || missing || ' of ' || planned
-        || ' planned cases have no record: if its output has lines with `plumbline-record`, '
-        || 'store them with `plumbline history recover`' END], lambda note: note IS NOT NULL))
-FROM files WHERE (back OR planned IS NULL OR missing > 0) AND WANTED ORDER BY start, session
-"""
-#: The rows of the CSV, with lists, maps and booleans as JSON.
-_FLAT = f"""
-SELECT * EXCLUDE (file, state, missing)
-    REPLACE (to_json(extras)::VARCHAR AS extras, to_json(samples)::VARCHAR AS samples,
-        back::VARCHAR AS back, near_bound::VARCHAR AS near_bound)
-FROM flat WHERE WANTED ORDER BY {_ORDER}, metric, size, location
-"""
 
 
 class History:
@@ -217,7 +74,7 @@ class History:
         """
         return [
             SessionRow(session, system, _utc_second(start), _utc_second(stop), *more)
-            for session, system, start, stop, *more in self._query(_SESSIONS, select)
+            for session, system, start, stop, *more in self._query(statements.SESSIONS, select)
         ]
 
     def unended(self, rows: list[SessionRow]) -> set[str]:
@@ -237,14 +94,16 @@ class History:
         """
         return [
             CaseRow(session, _utc_second(time), *cells)
-            for session, time, *cells in self._query(_CASES, select)
+            for session, time, *cells in self._query(statements.CASES, select)
         ]
 
     def nodes(self, select: Selection = ALL) -> list[NodeRow]:
         """Return the nodes that were measured by themselves, each with its last session."""
         return [
             NodeRow(system, partition, node, count, session, _utc_second(time), results)
-            for system, partition, node, count, session, time, results in self.fetch(_NODES, select)
+            for system, partition, node, count, session, time, results in self.fetch(
+                statements.NODES, select
+            )
         ]
 
     def together(self, select: Selection = ALL) -> list[TogetherRow]:
@@ -252,7 +111,9 @@ class History:
         last session."""
         return [
             TogetherRow(system, partition, tuple(unit), {*sessions}, session, _utc_second(time))
-            for system, partition, unit, sessions, session, time in self.fetch(_TOGETHER, select)
+            for system, partition, unit, sessions, session, time in self.fetch(
+                statements.TOGETHER, select
+            )
         ]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:
@@ -261,17 +122,17 @@ class History:
         :arg samples: whether the single samples are read, which need most of the memory.
         :raises Fault: if none is selected.
         """
-        return self._all_series(select, samples, self._query(_KEYS, select, flat=True))
+        return self._all_series(select, samples, self._query(statements.KEYS, select, flat=True))
 
     def measured(self, select: Selection = ALL) -> list[Measured]:
         """Return the checks of each system with measurements, sorted."""
-        return [Measured(*row) for row in self.fetch(_MEASURED, select, flat=True)]
+        return [Measured(*row) for row in self.fetch(statements.CHECKS, select, flat=True)]
 
     def of_units(self, select: Selection = ALL) -> list[Series]:
         """Return the series of single nodes and of pairs of nodes, sorted by key and without
         samples: of those, screening can tell which is slow."""
-        keys = self.fetch(_KEYS, select, flat=True, more=_OF_UNITS)
-        return self._all_series(select, False, keys, more=_OF_UNITS)
+        keys = self.fetch(statements.KEYS, select, flat=True, more=statements.OF_UNITS)
+        return self._all_series(select, False, keys, more=statements.OF_UNITS)
 
     def by_check(
         self, checks: Iterable[Measured], select: Selection = ALL
@@ -285,8 +146,8 @@ class History:
             of = {"of_systems": [check.system for check in batch],
                   "of_checks": [check.check for check in batch]}  # fmt: skip
             found: dict[tuple[str, str], list[Series]] = {}
-            keys = self.fetch(_KEYS, select, flat=True, more=_OF_CHECKS, of=of)
-            for series in self._all_series(select, False, keys, more=_OF_CHECKS, of=of):
+            keys = self.fetch(statements.KEYS, select, flat=True, more=statements.OF_CHECKS, of=of)
+            for series in self._all_series(select, False, keys, more=statements.OF_CHECKS, of=of):
                 found.setdefault((series.key.system, series.key.check), []).append(series)
             for check in batch:
                 yield found.pop((check.system, check.check), [])
@@ -294,10 +155,10 @@ class History:
     def _all_series(
         self, select: Selection, samples: bool, keys: list[tuple[Any, ...]], **more: Any
     ) -> list[Series]:
-        values = _VALUES.replace("SAMPLES", ", samples" if samples else "")
+        values = statements.VALUES.replace("SAMPLES", ", samples" if samples else "")
         columns = self.fetch(values, select, flat=True, how="fetchnumpy", **more)
         names = ("verdicts", "references", "builds", "nodes", "unit")
-        texts = self.fetch(_TEXTS, select, flat=True, **more)
+        texts = self.fetch(statements.TEXTS, select, flat=True, **more)
         columns |= _expanded(names, [(n, (*cells.values(),)) for n, cells in texts],
                              columns.pop("texts"))  # fmt: skip
         sessions = self.fetch("SELECT file, (session,) FROM files ORDER BY file", ALL)
@@ -341,8 +202,8 @@ class History:
         of_cases: dict[str, Any] = {}
         if cases is not None:
             names, attempts = map(list, zip(*cases, strict=True))
-            of_cases = {"more": _OF_CASES, "of": {"names": names, "attempts": attempts}}
-        for session, lines in self._query(_LINES, select, **of_cases):
+            of_cases = {"more": statements.OF_CASES, "of": {"names": names, "attempts": attempts}}
+        for session, lines in self._query(statements.LINES, select, **of_cases):
             wanted = set(lines)
             path = self.source / "sessions" / session / "records.jsonl"
             try:
@@ -359,7 +220,7 @@ class History:
 
         :raises Fault: if nothing is selected.
         """
-        return [tuple(index.columns(self._db)), *self._query(_FLAT, select, flat=True)]
+        return [tuple(index.columns(self._db)), *self._query(statements.FLAT, select, flat=True)]
 
     # -- queries ----------------------------------------------------------------------------
 
@@ -370,10 +231,13 @@ class History:
         rows: list[tuple[Any, ...]] = self.fetch(question, select, flat, **more)
         spans = {name: getattr(select, name) for name in ("sessions", "since", "until", "extras")}
         of_sessions = Selection(**spans)
-        for session, place, why in self.fetch(_FAULTS, of_sessions):
+        for session, place, why in self.fetch(statements.FAULTS, of_sessions):
             _add(self.faults, [f"{self.source / 'sessions' / session / place}: {why}"])
         shown = len(self.notes)
-        _add(self.notes, [f"{name}: {note}" for name, note in self.fetch(_NOTES, of_sessions)])
+        _add(
+            self.notes,
+            [f"{name}: {note}" for name, note in self.fetch(statements.NOTES, of_sessions)],
+        )
         for note in self.notes[shown : shown + _MAX_MESSAGES]:
             self._say(note)
         if len(self.notes) > shown + _MAX_MESSAGES:
@@ -401,7 +265,7 @@ class History:
 
     def _unknown(self, select: Selection) -> Iterator[str]:
         """Yield the names of a selection that nothing has, each with suggestions."""
-        for name, columns in _COLUMNS.items():
+        for name, columns in statements.COLUMNS.items():
             pattern = getattr(select, name)
             selection = Selection(**{name: pattern})
             if not pattern or self.fetch(
@@ -430,7 +294,7 @@ class History:
         :arg more: a further condition.
         :arg of: values of that condition.
         """
-        where, values = _wanted(select, flat)
+        where, values = statements.condition(select, flat)
         values |= of or {}
         statement = question.replace("WANTED", where + more)
         try:
@@ -467,51 +331,3 @@ def _expanded(
 
 def _utc_second(time: datetime.datetime) -> np.datetime64:
     return np.datetime64(time, "s")
-
-
-def _wanted(select: Selection, flat: bool) -> tuple[str, dict[str, Any]]:
-    """Return the condition of a selection, and its values.
-
-    :arg flat: whether it selects figures instead of cases.
-    """
-    conditions, values = ["true"], {}
-
-    def want(condition: str, **given: object) -> None:
-        conditions.append(condition)
-        values.update(given)
-
-    for name in ("system", "partition", "environment", "check", "benchmark", "node"):
-        if pattern := getattr(select, name):
-            matches = [f"{column} GLOB ${name}" for column in _COLUMNS[name]]
-            want(f"({' OR '.join(matches)})", **{name: _pattern(pattern)})
-    metric, placement = _pattern(select.metric or "*"), _pattern(select.placement or "*")
-    if flat and select.metric:
-        want("metric GLOB $metric", metric=metric)
-    if flat and select.placement:
-        want("coalesce(placement, case_placement) GLOB $placement", placement=placement)
-    if not flat and (select.metric or select.placement):
-        having = "(file, line) IN (SELECT (file, line) FROM figures WHERE metric GLOB $metric"
-        having += " AND placement GLOB $placement)"
-        alone = " OR case_placement GLOB $placement" if not select.metric else ""
-        want(f"({having}{alone})", metric=metric, placement=placement)
-    if select.sessions:
-        want("session IN (SELECT unnest($sessions))", sessions=list(select.sessions))
-    if select.since:
-        want("start >= $since", since=_utc(select.since))
-    if select.until:
-        want("start < $until", until=_utc(select.until))
-    for number, (key, value) in enumerate(select.extras.items()):
-        want(f"extras[$key{number}] = $extra{number}",
-             **{f"key{number}": key, f"extra{number}": value})  # fmt: skip
-    return " AND ".join(conditions), values
-
-
-def _pattern(text: str) -> str:
-    """Return a pattern for DuckDB's GLOB, in which only ``*`` and ``?`` are wildcards, and neither
-    as ``[*]`` and ``[?]``."""
-    return re.sub(r"\[(?![*?]\])", "[[]", text)
-
-
-def _utc(time: datetime.datetime) -> datetime.datetime:
-    """Return a time in UTC without a time zone, as in the index."""
-    return time.astimezone(datetime.timezone.utc).replace(tzinfo=None) if time.tzinfo else time

@@ -12,9 +12,10 @@ import numpy as np
 
 from plumbline.core import formats
 from plumbline.core.text import fill, pluralize, shorten, table_lines
-from plumbline.history.history import MEASURED, History
+from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Key, Selection, Series
+from plumbline.history.statements import MEASURED
 from plumbline.output.report import findings, usual
 from plumbline.output.report.findings import SeriesChange
 from plumbline.reference.lookup import format_bound

@@ -29,8 +29,9 @@ from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.check.record import DUET, SIDES, FigureRecord, Record
 from plumbline.core import units
 from plumbline.core.text import base_name, pluralize
-from plumbline.history.history import MEASURED, History
+from plumbline.history.history import History
 from plumbline.history.series import Key, Selection
+from plumbline.history.statements import MEASURED
 
 #: Degrees of freedom that the pairs within the jobs count for, at most. They say nothing about how
 #: the difference itself varies from job to job: `tests/bench/compare.py` has the false alarms if it

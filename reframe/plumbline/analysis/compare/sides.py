@@ -14,9 +14,10 @@ import numpy as np
 
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, shorten, suggest
-from plumbline.history.history import MEASURED, History
+from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Selection, Series, moment
+from plumbline.history.statements import MEASURED
 
 #: Most sessions before BEFORE that are used for the noise.
 PAST = 60
