@@ -7,7 +7,7 @@ from collections import Counter
 
 import pages
 import pytest
-from plumbline.core import paths
+from plumbline.core import paths, units
 from plumbline.reference import lookup
 
 FOLDER = paths.ROOT / "reference"
@@ -117,6 +117,30 @@ def test_a_lower_bound_is_no_ceiling(references):
     assert references.ceiling(case, "memory_bandwidth", None) is None
     case = lookup.Case("sawtooth", "cpu", "intel-mpi", "babelstream", "all-cores", 1, 1)
     assert references.ceiling(case, "memory_bandwidth", None).value == 281.5
+
+
+@pytest.mark.parametrize(("system", "placement", "metric", "most"), [
+    # Links of 50 GB/s and direction: four, two and one between GPUs of class A, B and C.
+    ("frontier", "gpu-a", "bandwidth", 200), ("frontier", "gpu-a", "bibandwidth", 400),
+    ("tioga", "gpu-b", "bandwidth", 100), ("rzvernal", "gpu-c", "xccl_bandwidth", 50),
+    # A pair of class D has no link of its own: the memory caps it.
+    ("frontier", "gpu-d", "bandwidth", 1600),
+    ("frontier", "gpus-on-node", "xccl_allreduce_bus_bandwidth", 2 * 8 * 50),
+    # Four of the twelve NVLinks of an A100, of 25 GB/s and direction.
+    ("perlmutter", "gpu-a", "bandwidth", 100), ("polaris", "gpu-a", "xccl_bibandwidth", 200),
+    ("polaris", "gpus-on-node", "xccl_alltoall_bandwidth", 2 * 12 * 25),
+    # Four NICs of 200 Gb/s, and two.
+    ("frontier", "off-node", "bandwidth", 100), ("polaris", "off-node", "bibandwidth", 100),
+    ("perlmutter", "gpus-off-node", "xccl_bcast_bus_bandwidth", 200),
+])  # fmt: skip
+def test_ceilings_of_hardware_guides(references, system, placement, metric, most):
+    nodes = 2 if "off" in placement else 1
+    device = {"buffer": "device"}
+    case = lookup.Case(system, "gpu", "cray-mpich", "osu", placement, nodes, 1, device)
+    found = references.ceiling(case, metric, 2**20)
+    unit = references.tables.foms["osu"][metric].unit
+    # And half of the last printed digit, which is 2 % of 25 GB/s.
+    assert 1 <= found.value / (most * units.factor("GB/s", unit)) <= 1.02
 
 
 def test_counts(references):

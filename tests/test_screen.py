@@ -442,6 +442,19 @@ def test_figures_of_few_nodes_have_one_message_and_no_share_of_the_rate():
     ]
 
 
+def test_groups_in_several_processes_find_the_same(monkeypatch):
+    """Single nodes, several figures together, and what has too few peers."""
+    fleets = [Fleet(n, nodes=30, nights=8, noise=0.01, slow={("n007",): (5, 0.04)})
+              for n in (41, 42, 43)]  # fmt: skip
+    groups = [fleet.values() for fleet in fleets]
+    few = Group("of one node", "higher", {(f"{k}", ("n001",)): [1.0] for k in range(8)})
+    one = screen([*groups, few])
+    monkeypatch.setattr("plumbline.analysis.screen.MANY", 0)
+    several = screen([*groups, few])
+    assert who(one) == {("node", ("n007",))} and one.few
+    assert several == one
+
+
 def test_a_single_cable_is_a_pair_and_both_nodes_are_healthy():
     fleet = Fleet(34, nodes=64, nights=1, noise=0.01)
     pair = rounds(fleet.names, seed=1000 * fleet.seed)[0][0]
