@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -26,7 +27,7 @@ from plumbline.history import history, index
 from plumbline.history.history import History
 from plumbline.history.series import Selection, moment
 
-NIGHT = "20261101T010000Z-000001"
+NIGHT, DAY_2 = "20261101T010000Z-000001", "20261102T010000Z-000002"
 
 
 def fom(value: float = 10.0, **fields: object) -> dict:
@@ -755,6 +756,30 @@ def test_cases_and_sessions_are_selected_by_what_they_measured(mixed: Path):
         assert [row.results for row in found.sessions(Selection(placement="off-node"))] == [
             {"pass": 1}, {"skip": 1}]  # fmt: skip
         assert len(list(found.records(Selection(metric="bw")))) == 1
+
+
+def test_the_cases_that_ran_and_the_rows_of_some(results: Path):
+    """Each with its number of sessions and its last one; a case of two attempts ran once."""
+    store(results, line(1, check="a"), line(2, check="b %.part=alpha:cpu %.nid=n7"))
+    store(results, line(3, day=2, check="a"), line(4, day=2, check="a", attempt=1))
+    with History(results) as found:
+        first, second = found.ran()
+        assert (first.identity.check, first.sessions, first.session) == ("a", 2, DAY_2)
+        assert str(first.time) == "2026-11-02T01:00:04" and first.placement == "on-node"
+        assert (second.identity.node, second.sessions, second.session) == ("n7", 1, NIGHT)
+        rows = found.cases(only=[first.identity])
+        assert [(row.session, row.attempt) for row in rows] == [(NIGHT, 0), (DAY_2, 0), (DAY_2, 1)]
+        assert [row.check for row in found.cases(only=[first.identity, second.identity])] == [
+            "a", "b", "a", "a"]  # fmt: skip
+
+
+def test_two_threads_get_the_answers_to_their_own_questions(results: Path):
+    """A report reads the next check while it writes the pages of one."""
+    store(results, *(line(n, foms=[fom(float(n))]) for n in range(50)))
+    with History(results) as found, ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(lambda: [len(found.cases()) for _ in range(200)])
+        answers = [len(found.sessions()) for _ in range(200)]
+        assert {*answers} == {1} and {*asked.result()} == {50}
 
 
 def test_a_session_that_has_not_ended_is_listed_as_such(results: Path):

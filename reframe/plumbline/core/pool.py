@@ -1,4 +1,4 @@
-"""Work in several processes."""
+"""Work in several processes, and in a thread."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ Result = TypeVar("Result")
 
 #: Two, since each has what it works on in memory, and a report may be made on a login node.
 PROCESSES = 2
+
+
+def ahead(given: Iterable[Given]) -> Iterator[Given]:
+    """Yield the same; while one is used, the next is made in a thread."""
+    items, end = iter(given), object()
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        made = thread.submit(next, items, end)
+        while (item := made.result()) is not end:
+            made = thread.submit(next, items, end)
+            yield item  # type: ignore[misc]
 
 
 def mapped(function: Callable[[Given], Result], given: Iterable[Given]) -> Iterator[Result]:

@@ -7,6 +7,7 @@ file of ``plumbline history export`` can replace both.
 from __future__ import annotations
 
 import datetime
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,15 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.history import index, statements
-from plumbline.history.rows import CaseRow, Measured, NodeRow, SessionRow, TogetherRow
+from plumbline.history.rows import (
+    CaseId,
+    CaseRow,
+    Measured,
+    NodeRow,
+    RanRow,
+    SessionRow,
+    TogetherRow,
+)
 from plumbline.history.series import ALL, Key, Selection, Series
 from plumbline.reference import tables
 
@@ -50,6 +59,8 @@ class History:
         self.faults: list[str] = []
         self.notes: list[str] = []
         self._say = say or (lambda line: None)
+        # A report reads the next check while it writes the pages of one.
+        self._lock = threading.RLock()
         self.from_csv = self.source.is_file()
         self._open()
 
@@ -87,15 +98,30 @@ class History:
         whole = self.sessions(Selection(sessions=tuple(names)))
         return {row.session for row in whole if row.ended < row.planned}
 
-    def cases(self, select: Selection = ALL) -> list[CaseRow]:
+    def cases(self, select: Selection = ALL, only: Iterable[CaseId] | None = None) -> list[CaseRow]:
         """Return the cases, in the order of their sessions and lines.
 
+        :arg only: of one system, those to return; one at least.
         :raises Fault: if none is selected.
         """
+        of_cases: dict[str, Any] = {}
+        if only is not None:
+            _, *columns = map(list, zip(*only, strict=True))
+            names = ("partitions", "environments", "checks", "nodes")
+            of = dict(zip(names, columns, strict=True))
+            of_cases = {"more": statements.OF_IDENTITIES, "of": of}
         return [
             CaseRow(session, _utc_second(time), *cells)
-            for session, time, *cells in self._query(statements.CASES, select)
+            for session, time, *cells in self._query(statements.CASES, select, **of_cases)
         ]
+
+    def ran(self, select: Selection = ALL) -> list[RanRow]:
+        """Return the cases that ran, each with its last session, in the order of their first."""
+        return [
+            RanRow(CaseId(*identity), number, last["session"], _utc_second(last["time"]),
+                   last["placement"])
+            for *identity, number, last in self.fetch(statements.RAN, select)
+        ]  # fmt: skip
 
     def nodes(self, select: Selection = ALL) -> list[NodeRow]:
         """Return the nodes that were measured by themselves, each with its last session."""
@@ -297,18 +323,19 @@ class History:
         where, values = statements.condition(select, flat)
         values |= of or {}
         statement = question.replace("WANTED", where + more)
-        try:
-            return getattr(self._db.execute(statement, values), how)()
-        except duckdb.Error as err:
-            if self._file is None:
-                raise Fault(
-                    f"{self.source}: {index.first_line(err)}", code="history.not-indexed"
-                ) from None
-            self._say(f"{self._file}: cannot be read ({index.first_line(err)}): rebuilding it")
-        self._db.close()
-        self._open(rebuild=True)
-        self._file = None
-        return self.fetch(question, select, flat, how, more, of)
+        with self._lock:
+            try:
+                return getattr(self._db.execute(statement, values), how)()
+            except duckdb.Error as err:
+                if self._file is None:
+                    raise Fault(
+                        f"{self.source}: {index.first_line(err)}", code="history.not-indexed"
+                    ) from None
+                self._say(f"{self._file}: cannot be read ({index.first_line(err)}): rebuilding it")
+            self._db.close()
+            self._open(rebuild=True)
+            self._file = None
+            return self.fetch(question, select, flat, how, more, of)
 
 
 def _add(messages: list[str], new: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,6 +64,31 @@ class CaseRow:
     node: str
     build: str
     output: str
+
+
+class CaseId(NamedTuple):
+    """What a test case has in common in all sessions."""
+
+    system: str
+    partition: str
+    environment: str
+    check: str
+    node: str
+
+
+@dataclass
+class RanRow:
+    """A test case in all sessions.
+
+    :ivar sessions: number of those that ran it. :ivar session: the last one.
+    :ivar time: when it ended in that, UTC.
+    """
+
+    identity: CaseId
+    sessions: int
+    session: str
+    time: np.datetime64
+    placement: str
 
 
 @dataclass

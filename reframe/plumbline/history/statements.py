@@ -84,6 +84,17 @@ SELECT session, time, system, partition, environment, "check", "case", attempt, 
     CASE WHEN nodes = '' THEN [] ELSE string_split(nodes, ',') END, node, build, output
 FROM files JOIN cases USING (file) WHERE WANTED ORDER BY {ORDER}
 """
+#: Cases, by what identifies them in every session, in the order of their first ones.
+RAN = f"""
+SELECT system, partition, environment, "check", node, count(DISTINCT session),
+    arg_max(struct_pack(session, time, placement := case_placement), (start, session, line))
+FROM files JOIN cases USING (file) WHERE WANTED
+GROUP BY system, partition, environment, "check", node ORDER BY min(({ORDER}))
+"""
+OF_IDENTITIES = """
+AND (partition, environment, "check", node) IN (
+    SELECT unnest($partitions), unnest($environments), unnest($checks), unnest($nodes))
+"""
 OF_CASES = ' AND ("case", attempt) IN (SELECT unnest($names), unnest($attempts))'
 LINES = """
 SELECT session, list(line) FROM files JOIN cases USING (file) WHERE WANTED

@@ -120,10 +120,9 @@ def clear_node(
              in measured]  # fmt: skip
     first = min(wanted)
     marked = _marked(found, node, wanted)
-    groups = of_series(marked)
     tonight = _night_of(marked, first)
     cutoff = _days_before(first, rules.days)
-    groups = [_few(group, node, {*aside} - {node}) for group in groups]
+    groups = [_few(group, node, {*aside} - {node}) for group in of_series(marked)]
     slow = _slow_nights(groups, node)
     rows, figures = [], []
     for group in groups:

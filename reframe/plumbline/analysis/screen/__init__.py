@@ -7,7 +7,7 @@ peers. :func:`screen` judges each group night by night, and decides which unit e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from plumbline.analysis.screen import combination, detection, settings, units
@@ -18,11 +18,13 @@ from plumbline.analysis.screen.input import (
     joined,
     natural,
     nights,
+    nodes_of,
     of_file,
     of_series,
     of_topology,
 )
 from plumbline.analysis.screen.pairs import PairGroup
+from plumbline.analysis.screen.repeats import Cells
 from plumbline.core import pool
 from plumbline.core.errors import Fault
 from plumbline.core.text import shorten, suggest
@@ -36,6 +38,7 @@ __all__ = [
     "Screening",
     "by_name",
     "nights",
+    "nodes_of",
     "of_file",
     "of_series",
     "of_topology",
@@ -99,49 +102,27 @@ def screen(
 ) -> Screening:
     """Screen groups of peers, night by night, each from what was known then.
 
+    :arg groups: of them, one at a time is in memory with all of its values.
     :arg switches: node -> its switch, if known.
     :arg rate: accepted rate of false alarms, per node and night over all groups.
     :arg least: smallest relative loss that is flagged.
     :arg all_suspects: return the suspects of every night, and those first flagged, as
         ``(kind, name, night)``; for simulations.
     """
-    groups = joined(group for group in groups if group.values or group.pairs)
-    every = {night for group in groups for night, _ in [*group.values, *group.pairs]}
+    measured, of_pairs = _taken(groups)
+    every = {night for _, cells in measured for night in cells.nights}
+    every |= {night for group in of_pairs for night, _ in group.pairs}
     ordered = sorted(every, key=natural)
     row = {night: number for number, night in enumerate(ordered)}
     found = Screening(ordered)
-    together = _combinable(groups)
-    # Figures that are combined count as one more. Groups with too few peers cannot flag anything,
-    # and use up no rate.
-    judged = sum(group.widest >= detection.FEWEST for group in groups) + len(together)
-    rate /= max(judged, 1)
+    together = _combinable([cells.units for _, cells in measured])
+    # Figures that are combined count as one more.
+    rate /= max(_judged(measured, of_pairs) + len(together), 1)
+    about = ordered, switches or {}, rate, least
     flags: dict[tuple[str, tuple[str, ...]], list[Flag]] = defaultdict(list)
     suspects: dict[tuple, float] = {}  # type: ignore[type-arg]
-    alone = {
-        # Only the tables are sent to other processes.
-        number: units.UnitGroup(
-            replace(group, values={}), group.values, ordered, switches or {}, rate, least
-        )
-        for number, group in enumerate(groups)
-        if group.values
-    }
-    alone = dict(zip(alone, _all_run([*alone.values()]), strict=True))
-    # Those within racks first.
-    pairs = {
-        id(group): PairGroup(group, group.pairs, ordered, switches or {}, rate, least)
-        for group in sorted(groups, key=lambda group: group.within is not None)
-        if group.pairs
-    }
-    for between in pairs.values():
-        between.within = pairs.get(id(between.group.within))
-    combined = [
-        units.CombinedGroup([part for number, part in alone.items() if number in listed], rate)
-        for listed in together
-    ]
-    others: list[units.PeerGroup] = [*pairs.values(), *combined]
-    for screening in others:
-        screening.run()
-    for screening in [*alone.values(), *others]:
+    combined, alone = _units_run(measured, together, about)
+    for screening in [*alone, *_pairs_run(of_pairs, about), *combined]:
         if screening not in combined:
             found.judged += screening.judged
             found.unsure &= not screening.sure
@@ -191,15 +172,11 @@ def screen_history(
             f"{suggest(unknown[0], sorted(known, reverse=True))}",
             code="history.unknown-session",
         )
-    groups = of_series(series, max(sessions, default=""))
-    if not groups:
-        raise Fault(NOTHING.format("the history"), code="history.no-peers")
     if switches is None:
-        nodes = {
-            node for peers in groups for _, unit in [*peers.values, *peers.pairs] for node in unit
-        }
-        switches = by_name({item.key.system for item in series}, nodes)
-    found = screen(groups, switches)
+        switches = by_name({item.key.system for item in series}, nodes_of(series))
+    found = screen(of_series(series, max(sessions, default="")), switches)
+    if not found.nights:
+        raise Fault(NOTHING.format("the history"), code="history.no-peers")
     night_of = nights(known)
     shown = {night_of[session] for session in sessions or sorted(known)[-1:]}
     found.flagged = [flag for flag in found.flagged if flag.until is None or flag.night in shown]
@@ -211,12 +188,66 @@ def screen_history(
     return found
 
 
-def _all_run(parts: list[units.UnitGroup]) -> list[units.UnitGroup]:
-    """Return the groups after they have run, in several processes if they have many values."""
-    for part in parts:
-        part.prepare()
-    many = sum(part.table.values.size for part in parts) >= MANY
-    return [*(pool.mapped if many else map)(_run, parts)]
+def _taken(groups: Iterable[Group]) -> tuple[list[tuple[Group, Cells]], list[Group]]:
+    """Return what was measured of single units, without the groups' values, and groups of pairs."""
+    measured, of_pairs = [], []
+    for group in groups:
+        if group.values:
+            about = replace(group, values={}, pairs={}, within=None)
+            measured.append((about, Cells(group.values, group.units)))
+        if group.pairs:
+            of_pairs.append(group)
+    return measured, joined(of_pairs)
+
+
+def _judged(measured: list[tuple[Group, Cells]], of_pairs: list[Group]) -> int:
+    """Return the number of groups with enough peers: others cannot flag anything, and use up no
+    rate."""
+    found = [cells.units for _, cells in measured]
+    # Those with few units, or none, may have many pairs.
+    found += [
+        list({pair for _, pair in group.pairs})
+        for group in of_pairs
+        if len(group.units) < detection.FEWEST
+    ]
+    return sum(len(names) >= detection.FEWEST for names in found)
+
+
+def _units_run(
+    measured: list[tuple[Group, Cells]],
+    together: list[set[int]],
+    about: tuple[list[str], dict[str, str], float, float],
+) -> tuple[list[units.UnitGroup], list[units.UnitGroup]]:
+    """Return the screenings of several figures together, and of each, after they have run, in
+    several processes if they have many values.
+
+    :arg together: the numbers of the figures to combine.
+    :arg about: nights, switches, rate and least loss.
+    """
+    alone = []
+    while measured:
+        group, cells = measured.pop(0)
+        alone.append(units.UnitGroup(group, {}, *about))
+        alone[-1].fill(cells)
+    # Those that take longest first.
+    parts = [
+        units.CombinedGroup([alone[number] for number in sorted(listed)]) for listed in together
+    ] + alone
+    many = sum(part.table.values.size for part in alone) >= MANY
+    parts = [*(pool.mapped if many else map)(_run, parts)]
+    return parts[: len(together)], parts[len(together) :]
+
+
+def _pairs_run(
+    groups: list[Group], about: tuple[list[str], dict[str, str], float, float]
+) -> Iterator[PairGroup]:
+    """Yield the screenings of pairs, those within racks first."""
+    found: dict[int, PairGroup] = {}
+    for group in sorted(groups, key=lambda group: group.within is not None):
+        found[id(group)] = PairGroup(group, group.pairs, *about)
+        found[id(group)].within = found.get(id(group.within))
+        found[id(group)].run()
+        yield found[id(group)]
 
 
 def _run(part: units.UnitGroup) -> units.UnitGroup:
@@ -224,13 +255,15 @@ def _run(part: units.UnitGroup) -> units.UnitGroup:
     return part
 
 
-def _combinable(groups: list[Group]) -> list[set[int]]:
+def _combinable(figures: list[list[tuple[str, ...]]]) -> list[set[int]]:
     """Return the numbers of the figures to combine: those of nodes, and those of GPUs, if enough of
-    them have several."""
+    them have several.
+
+    :arg figures: the units of each.
+    """
     found: dict[bool, set[int]] = defaultdict(set)
     numbers: dict[bool, Counter[tuple[str, ...]]] = defaultdict(Counter)
-    for number, group in enumerate(groups):
-        of = {unit for _, unit in group.values}
+    for number, of in enumerate(figures):
         if len(of) >= combination.PEERS:
             of_gpus = any(len(unit) > 1 for unit in of)
             found[of_gpus].add(number)

@@ -112,7 +112,7 @@ class Model:
     total: np.ndarray
     prior: float
 
-    def level(self, row: int | slice) -> np.ndarray:
+    def level(self, row: int | slice | np.ndarray) -> np.ndarray:
         """Return the units' levels by the nights before a row."""
         if self.prior == np.inf:
             return np.zeros_like(self.total[row])
@@ -207,43 +207,38 @@ def _test(
     enough = np.bincount(kinds[measured], minlength=fitted.count.shape[1]) >= FEWEST
     enough &= fitted.count[-1] >= FEWEST - 1
     judged = measured & ~known[-1] & enough[kinds]
-    p, starts, sizes, levels = [], [], [], []
-    suspect = np.zeros(units, bool)
     # The level of a few peers is uncertain too.
     doubt_of_level = MEDIAN * np.median(factors) / np.maximum(fitted.count[-1, kinds], 1)
-    for first, share in _tests(nights):
-        weight = fitted.weight[-1] - fitted.weight[first]
-        level = fitted.level(first)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = (fitted.total[-1] - fitted.total[first]) / weight
-            doubt = 1 / (fitted.weight[first] + fitted.prior) + 1 / weight
-            doubt += doubt_of_level / (nights - first)
-            z = (level - mean) / (fitted.scale * np.sqrt(doubt))
-        z = np.where(judged & (weight > 0), z, np.nan)
-        z = z / _excess_width(z)
-        chance = np.nan_to_num(special.stdtr(fitted.freedom, -z), nan=1.0)
-        suspect |= chance < _SUSPECT.get(nights - first, SUSPECT_LONG)
-        p.append(chance / share)
-        starts.append(np.full(units, first))
-        sizes.append(np.where(judged, level - mean, 0.0))
-        levels.append(level)
-    best = np.argmin(p, axis=0)
-
-    def pick(rows: list[np.ndarray]) -> np.ndarray:
-        return np.asarray(rows)[best, np.arange(units)]
-
-    size = pick(sizes)
-    slow = (pick(p) < rate) & (size >= least)
+    # Tests x units.
+    first, share, limit = _tests(nights)
+    weight, level = fitted.weight[-1] - fitted.weight[first], fitted.level(first)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = (fitted.total[-1] - fitted.total[first]) / weight
+        doubt = 1 / (fitted.weight[first] + fitted.prior) + 1 / weight
+        doubt += doubt_of_level / (nights - first)[:, None]
+        z = (level - mean) / (fitted.scale * np.sqrt(doubt))
+    z = np.where(judged & (weight > 0), z, np.nan)
+    z /= np.array([[_excess_width(row)] for row in z])
+    chance = np.nan_to_num(special.stdtr(fitted.freedom, -z), nan=1.0)
+    p = chance / share[:, None]
+    best = np.argmin(p, axis=0), np.arange(units)
+    size = np.where(judged, level - mean, 0.0)[best]
+    slow = (p[best] < rate) & (size >= least)
+    suspect = (chance < limit[:, None]).any(axis=0) & judged & ~slow
     return Night(
-        pick(p), slow, suspect & judged & ~slow, pick(starts), size, pick(levels),
+        p[best], slow, suspect, first[best[0]], size, level[best],
         fitted.residual, fitted.noise, judged,
     )  # fmt: skip
 
 
-def _tests(nights: int) -> list[tuple[int, float]]:
-    """Return first row and share of each test; that of all nights has the share of longer ones."""
+def _tests(nights: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return first row, share, and p-value of a suspect of each test; that of all nights has the
+    share of longer ones."""
     shorter = {length: share for length, share in SHARES.items() if 0 < length < nights}
-    return [(0, 1 - sum(shorter.values())), *((nights - n, share) for n, share in shorter.items())]
+    lengths = [nights, *shorter]
+    limits = [_SUSPECT.get(length, SUSPECT_LONG) for length in lengths]
+    shares = [1 - sum(shorter.values()), *shorter.values()]
+    return nights - np.array(lengths), np.array(shares), np.array(limits)
 
 
 def median(values: np.ndarray, axis: int) -> np.ndarray:
@@ -284,9 +279,13 @@ def floor_of(values: list[float]) -> float:
     """Return the smallest relative noise of values: half a digit of the last printed place."""
     if not values:
         return LEAST_NOISE
-    exponents = (Decimal(repr(float(value))).normalize().as_tuple().exponent for value in values)
-    places = max((-int(exponent) for exponent in exponents), default=0)
-    return max(0.5 * 10.0**-places / float(np.median(values)), LEAST_NOISE)
+    middle, floor = float(np.median(values)), np.inf
+    for value in values:
+        exponent = int(Decimal(repr(float(value))).normalize().as_tuple().exponent)
+        floor = min(floor, 0.5 * 10.0**exponent / middle)
+        if floor <= LEAST_NOISE:
+            return LEAST_NOISE
+    return floor
 
 
 def steps_of(residual: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -56,9 +56,9 @@ class Group:
     unit: str = ""
 
     @property
-    def widest(self) -> int:
-        """The number of units that were ever measured, or of pairs if these are more."""
-        return max(len({unit for _, unit in part}) for part in (self.values, self.pairs))
+    def units(self) -> list[tuple[str, ...]]:
+        """The nodes or GPUs that were ever measured by themselves, sorted."""
+        return sorted({unit for _, unit in self.values}, key=lambda unit: [*map(natural, unit)])
 
 
 def of_file(path: Path) -> tuple[list[Group], dict[str, str]]:
@@ -148,8 +148,8 @@ class _Reader:
         return tuple(sorted(names, key=natural))
 
 
-def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
-    """Return the groups of peers of a history.
+def of_series(found: Iterable[Series], last: str = "") -> Iterator[Group]:
+    """Yield the groups of peers of a history, figure by figure, as they need much memory.
 
     Of a figure's sizes, the most sensitive to a slow node is used: the smallest of a latency, the
     largest of a bandwidth.
@@ -168,17 +168,26 @@ def of_series(found: Iterable[Series], last: str = "") -> list[Group]:
     kept = {*latest[-MEMORY:]}
     night_of = {session: night for session, night in night_of.items()
                 if night in kept and (not last or session <= last)}  # fmt: skip
-    groups: dict[_Key, Group] = {}
     for figure, listed in by_figure.items():
         sizes = {series.key.size for series in listed}
         size = min(sizes) if figure[-1] == "lower" else max(sizes)
+        groups: dict[_Key, Group] = {}
         for series in listed:
             if series.key.size == size:
                 _add(groups, figure, series, night_of)
-    for of, group in groups.items():
-        if of[-1] == _BETWEEN:
-            group.within = groups.get((*of[:-1], _WITHIN))
-    return [group for group in groups.values() if group.values or group.pairs]
+        for of, group in groups.items():
+            if of[-1] == _BETWEEN:
+                group.within = groups.get((*of[:-1], _WITHIN))
+        yield from groups.values()
+
+
+def nodes_of(found: Iterable[Series]) -> set[str]:
+    """Return the nodes that were measured by themselves or in pairs."""
+    nodes = set()
+    for series in found:
+        nodes |= {series.key.node} if series.key.node else {*series.nodes.tolist()}
+        nodes |= {*series.key.location.split(":")}
+    return {node for node in nodes if node and "," not in node}
 
 
 def joined(groups: Iterable[Group]) -> list[Group]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
 from plumbline.analysis.screen.detection import (
@@ -12,6 +15,39 @@ from plumbline.analysis.screen.detection import (
     steps_of,
 )
 from plumbline.analysis.stats import MAD_TO_STD
+
+
+class Cells:
+    """The measurements of a group's units by night, in a fraction of the memory of a dictionary.
+
+    :ivar nights: of each cell, in the order of measuring. :ivar units: all names, in their order.
+    :ivar values: of all cells.
+    """
+
+    def __init__(
+        self,
+        measured: Mapping[tuple[str, tuple[str, ...]], list[float]],
+        units: list[tuple[str, ...]],
+    ):
+        number = {unit: place for place, unit in enumerate(units)}
+        self.nights = [night for night, _ in measured]
+        self.units = units
+        self.values = np.array([value for rows in measured.values() for value in rows])
+        self._unit = np.array([number[unit] for _, unit in measured], np.int32)
+        self._count = np.array([len(rows) for rows in measured.values()], np.int32)
+
+    @property
+    def repeated(self) -> bool:
+        """Whether some were measured more often than others."""
+        return bool(np.ptp(self._count))
+
+    def logarithms(self) -> Iterator[tuple[str, int, list[float]]]:
+        """Yield the night, the number of the unit and the logarithms of each cell."""
+        logs = iter(np.log(self.values).tolist())
+        for night, unit, count in zip(
+            self.nights, self._unit.tolist(), self._count.tolist(), strict=True
+        ):
+            yield night, unit, [*itertools.islice(logs, count)]
 
 
 def middle(rows: np.ndarray, scale: float | None = None) -> np.ndarray:

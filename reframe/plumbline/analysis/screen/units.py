@@ -16,6 +16,7 @@ from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.screen.combination import FigureTable, combine
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import Group, natural
+from plumbline.analysis.screen.repeats import Cells
 from plumbline.analysis.screen.tracking import Tracker, track
 from plumbline.core.text import pluralize
 
@@ -182,25 +183,22 @@ class UnitGroup(PeerGroup):
     """Nodes and GPUs.
 
     :ivar units: their names. :ivar table: their values. :ivar repeated: whether some were measured
-        more often than others. All are known once it is prepared.
+        more often than others.
     """
 
     units: list[Name]
     table: FigureTable
     repeated: bool
 
-    def prepare(self) -> None:
-        """Make the table, in place of the values."""
-        self.units = sorted(
-            {unit for _, unit in self.values}, key=lambda unit: [*map(natural, unit)]
-        )
-        number = {unit: i for i, unit in enumerate(self.units)}
-        cells = {
-            (self.row[night], number[unit]): [self.sign * math.log(v) for v in rows]
-            for (night, unit), rows in self.values.items()
+    def fill(self, cells: Cells) -> None:
+        """Make the table of all that was measured."""
+        self.units, self.repeated = cells.units, cells.repeated
+        self.floor = detection.floor_of(cells.values.tolist())
+        signed = {
+            (self.row[night], unit): [self.sign * log for log in logs]
+            for night, unit, logs in cells.logarithms()
         }
-        self.repeated = len({len(rows) for rows in cells.values()}) > 1
-        values, factors = repeats.combine(cells, len(self.nights), len(self.units))
+        values, factors = repeats.combine(signed, len(self.nights), len(self.units))
         kinds = self.kinds(self.units, values)
         values = detection.relative(values, kinds, self.group.better)
         self.table = FigureTable(values, factors, kinds, self.floor)
@@ -211,7 +209,6 @@ class UnitGroup(PeerGroup):
                 count = int((measured & (kinds == kind)).sum())
                 if count < detection.FEWEST:
                     self.too_few(int(row), count, "GPU" if of_gpus else "node")
-        self.values = {}
 
     def run(self) -> None:
         self.track_units(self.table.values, self.table.factors, self.table.kinds)
@@ -254,10 +251,10 @@ class CombinedGroup(UnitGroup):
     :ivar scores: of each night, figures x units.
     """
 
-    def __init__(self, parts: list[UnitGroup], rate: float):
+    def __init__(self, parts: list[UnitGroup]):
         one = parts[0]
         group = Group(f"{len(parts)} figures together", "higher")
-        super().__init__(group, {}, one.nights, one.switches, rate, one.least)
+        super().__init__(group, {}, one.nights, one.switches, one.rate, one.least)
         self.parts = parts
         self.scores: dict[int, np.ndarray] = {}
 

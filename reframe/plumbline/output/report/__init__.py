@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import datetime
+import gc
 import itertools
 import json
 from collections import Counter
@@ -17,7 +19,7 @@ import numpy as np
 from plumbline.analysis import screen
 from plumbline.analysis.compare import formats
 from plumbline.check.record import FigureRecord
-from plumbline.core import paths, units
+from plumbline.core import paths, pool, units
 from plumbline.core.text import pluralize
 from plumbline.history.history import History
 from plumbline.history.rows import SessionRow
@@ -100,11 +102,23 @@ def write(
         register of the references is faulty.
     """
     now = now or datetime.datetime.now(datetime.timezone.utc)
-    with site.replaced(out) as folder:
+    with _rare_collections(), site.replaced(out) as folder:
         valid = shown.ValidReferences(warn)
         report = _Report(history, select, valid, now, stale, latest, say)
         written = report.write(folder)
     return dataclasses.replace(written, folder=out)
+
+
+@contextlib.contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Collect cyclic garbage rarely: looking for it among millions of objects takes half of the
+    time of making them. Ten times as rarely, what waits for it takes half as much memory again."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, 30, 30)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Report:
@@ -167,7 +181,7 @@ class _Report:
 
     def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
         """Yield the system, the check and its figures, for each check."""
-        read = self.history.by_check(self.measured.values(), self.select)
+        read = pool.ahead(self.history.by_check(self.measured.values(), self.select))
         for check in sorted({*self.cases, *self.measured}):
             series = next(read) if check in self.measured else []
             listed = figures.grouped(series, self.changes)

@@ -28,8 +28,8 @@ LINES = 5
 LATEST = 10
 #: The value of a job with at most so many nodes is shown at each of them.
 SHARED = 8
-#: The CSV file of a figure of many nodes has so many values of each: those of its heat map.
-KEPT = 90
+#: The CSV file of a figure of many nodes has so many values of each.
+KEPT = 30
 #: Number of values in a small chart.
 SPARK = 120
 #: Arrays of a series with limits.

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from plumbline.output.report import text
-from plumbline.output.report.figures import KEPT, Panel
+from plumbline.output.report.figures import Panel
 from plumbline.output.report.slow import SlowNode
 from plumbline.output.report.usual import usual_values
 
 #: At most so many nights are shown.
-NIGHTS = KEPT
+NIGHTS = 90
 #: Relative differences at which the colour changes. A difference below the first is usual:
 #: `plumbline screen` flags none.
 STEPS = (0.02, 0.05, 0.10, 0.20)

@@ -158,11 +158,10 @@ def _flags(
     history: History, state: SystemState, chosen: Selection, series: list[Series]
 ) -> tuple[list[Flag], bool]:
     """Return the flags, and whether the last night could be judged."""
-    groups = screen.of_series(series)
-    if not groups:
+    switches = screen.by_name({state.system}, screen.nodes_of(series))
+    found = screen.screen(screen.of_series(series), switches)
+    if not found.nights:
         return [], False
-    units = {node for peers in groups for _, unit in (*peers.values, *peers.pairs) for node in unit}
-    found = screen.screen(groups, screen.by_name({state.system}, units))
     night_of = screen.nights({str(name) for one in series for name in one.sessions})
     oldest = str(state.latest.end - np.timedelta64(RECENT)).replace("-", "").replace(":", "")
     flags = [flag for flag in found.flagged if flag.until is None or flag.until >= oldest]

@@ -7,14 +7,14 @@ import datetime
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from plumbline.check.record import FigureRecord, NoticeRecord
 from plumbline.core.errors import Fault
 from plumbline.history.history import History
-from plumbline.history.rows import CaseRow, SessionRow
+from plumbline.history.rows import CaseId, CaseRow, RanRow, SessionRow
 from plumbline.history.series import ALL, Selection
 from plumbline.output.report import text
 from plumbline.site import inventory
@@ -31,10 +31,6 @@ RUNS = datetime.timedelta(hours=24)
 AHEAD = datetime.timedelta(hours=1)
 #: A case vanishes only if it was in this many sessions.
 USUAL = 3
-
-
-#: System, partition, environment, check and node.
-CaseId: TypeAlias = tuple[str, str, str, str, str]
 
 
 @dataclass
@@ -94,7 +90,7 @@ class CaseState:
 
     @property
     def identity(self) -> CaseId:
-        return self.system, self.partition, self.environment, self.check, self.node
+        return CaseId(self.system, self.partition, self.environment, self.check, self.node)
 
     @property
     def red(self) -> bool:
@@ -214,12 +210,13 @@ def _of_system(
     chosen = dataclasses.replace(
         select, system=literal(system), since=max(filter(None, (select.since, since)))
     )
-    listed = cases_of(history, chosen)
-    _fill_since(cases, listed, swept)
+    _fill_since(cases, history, chosen, swept)
     waive(cases)
-    cases += _vanished(system, cases, listed)
+    ran = history.ran(chosen)
+    cases += _vanished(system, cases, ran)
     if dataclasses.replace(select, system="") == ALL:
-        cases += _never_run(system, {case.identity for case in cases} | {*map(_identity, listed)})
+        run = {case.identity for case in cases} | {row.identity for row in ran}
+        cases += _never_run(system, run)
     past = age(latest, now)
     old = past.total_seconds() / 3600 if past > stale else None
     return SystemState(
@@ -268,7 +265,7 @@ def selected(read: Callable[[], list[Any]]) -> list[Any]:
 
 
 def _identity(row: CaseRow) -> CaseId:
-    return row.system, row.partition, row.environment, row.check, row.node
+    return CaseId(row.system, row.partition, row.environment, row.check, row.node)
 
 
 def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list, list]]:
@@ -369,19 +366,21 @@ def _identity_of(fom: FigureRecord) -> tuple:
     return (fom.metric, -1 if fom.size is None else fom.size, fom.location, fom.placement)
 
 
-def _fill_since(cases: list[CaseState], listed: list[CaseRow], swept: Mapping[str, str]) -> None:
+def _fill_since(
+    cases: list[CaseState], history: History, chosen: Selection, swept: Mapping[str, str]
+) -> None:
     """Set since when each red case is red without interruption.
 
     :arg swept: the node of each session of a sweep.
     """
+    red = [case for case in cases if case.red]
     by_case: dict[tuple, list[CaseRow]] = {}
-    for row in listed:
+    identities = {case.identity for case in red}
+    for row in selected(lambda: history.cases(chosen, identities)) if red else ():
         if not row.attempt and row.result != "skip":
             place = (*_identity(row), swept.get(row.session, ""))
             by_case.setdefault(place, []).append(row)
-    for case in cases:
-        if not case.red:
-            continue
+    for case in red:
         rows = sorted(by_case.get((*case.identity, case.swept), ()), key=lambda row: row.time)
         for row in reversed(rows):
             if row.result not in RED:
@@ -395,23 +394,19 @@ def _inventory_name(identity: CaseId) -> str:
     return f"{check} @{system}:{partition}+{environment}"
 
 
-def _vanished(system: str, cases: list[CaseState], listed: list[CaseRow]) -> list[CaseState]:
+def _vanished(system: str, cases: list[CaseState], ran: list[RanRow]) -> list[CaseState]:
     """Return the cases of earlier sessions that have not run recently."""
-    seen: dict[CaseId, list[CaseRow]] = {}
-    for row in listed:
-        seen.setdefault(_identity(row), []).append(row)
     current = {case.identity for case in cases}
     known = inventory.read(system) or inventory.Inventory()
     found = []
-    for identity, rows in seen.items():
-        sessions, last = {row.session for row in rows}, rows[-1]
-        expected = len(sessions) >= USUAL or _inventory_name(identity) in known.all_cases
-        if identity not in current and expected:
+    for last in ran:
+        expected = last.sessions >= USUAL or _inventory_name(last.identity) in known.all_cases
+        if last.identity not in current and expected:
             reason = (
-                f"it was in {len(sessions)} sessions, the last of them {last.session}, and in none "
+                f"it was in {last.sessions} sessions, the last of them {last.session}, and in none "
                 f"of the last {WINDOW.astype(int)} days"
             )
-            found.append(CaseState(*identity, last.placement, "vanished", reason,
+            found.append(CaseState(*last.identity, last.placement, "vanished", reason,
                                    session=last.session, time=last.time, late=True))  # fmt: skip
     return found
 
