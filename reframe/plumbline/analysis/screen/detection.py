@@ -264,14 +264,15 @@ def common_mode(
     level = np.zeros(peers.shape[1])
     common = np.zeros((len(peers), groups))
     count = np.zeros((len(peers), groups), int)
-    for _ in range(passes):
+    for number in range(passes):
+        if number:
+            level = np.nan_to_num(median(peers - common[:, kinds], axis=0))
         for group in range(groups):
             mine = kinds == group
             if not mine.any():
                 continue
             common[:, group] = median(peers[:, mine] - level[mine], axis=1)
             count[:, group] = np.isfinite(peers[:, mine]).sum(axis=1)
-        level = np.nan_to_num(median(peers - common[:, kinds], axis=0))
     return np.nan_to_num(common), count
 
 

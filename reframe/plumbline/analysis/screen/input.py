@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -217,9 +217,8 @@ def _partners(group: Group) -> int:
 
 def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict[str, str]) -> None:
     key = series.key
-    pair = tuple(key.location.split(":")) if key.location.count(":") == 1 else ()
-    gpu = re.fullmatch(r"gpu\d+", key.location)
-    location = "" if pair or gpu else key.location
+    is_pair, gpu = key.location.count(":") == 1, re.fullmatch(r"gpu\d+", key.location)
+    location = "" if is_pair or gpu else key.location
     system, partition, environment, check, metric, placement, *_ = figure
     what = [
         metric,
@@ -227,32 +226,44 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
         f"at {location}" if location else "",
     ]
     label = f"{system}:{partition}+{environment} {check} {placement} {' '.join(filter(None, what))}"
+
+    def group(where: str = "") -> Group:
+        name = (*figure, location, where)
+        return groups.setdefault(name, Group(label + where, series.better, unit=series.unit))
+
+    if is_pair:
+        _add_pair(group, series, night_of)
+        return
+    values = group().values
+    names = [key.node] * len(series.values) if key.node else series.nodes.tolist()
+    units = {name: (name, gpu[0]) if gpu else (name,) for name in {*names} if name}
+    for session, name, value in zip(
+        series.sessions.tolist(), names, series.values.tolist(), strict=True
+    ):
+        if value > 0 and session in night_of and name and "," not in name:
+            values.setdefault((night_of[session], units[name]), []).append(value)
+
+
+def _add_pair(group: Callable[[str], Group], series: Series, night_of: dict[str, str]) -> None:
+    """Add the values of a pair of nodes.
+
+    :arg group: returns that of pairs within racks, or between them.
+    """
+    pair = tuple(sorted(series.key.location.split(":"), key=natural))
     numbers = [-1] * len(series.values) if series.across is None else series.across.tolist()
     samples = series.samples or [[]] * len(series.values)
-    units: dict[str, tuple[str, ...]] = {}
-    for session, nodes, value, across, of in zip(
-        series.sessions.tolist(), series.nodes.tolist(), series.values.tolist(), numbers, samples,
-        strict=True,
-    ):  # fmt: skip
-        if session not in night_of or not value > 0:
-            continue
-        node = key.node or ("" if "," in nodes else nodes)
-        # Pairs within racks and between racks are no peers: uplinks may carry less.
-        where = "" if across < 0 else _BETWEEN if across else _WITHIN
-        name = (*figure, location, where)
-        if name not in groups:
-            groups[name] = Group(label + where, series.better, unit=series.unit)
-        group = groups[name]
-        if pair:
-            at = night_of[session], tuple(sorted(pair, key=natural))
-            group.pairs.setdefault(at, []).append(value)
+    for session, value, across, of in zip(
+        series.sessions.tolist(), series.values.tolist(), numbers, samples, strict=True
+    ):
+        if session in night_of and value > 0:
+            # Pairs within racks and between racks are no peers: uplinks may carry less.
+            peers = group("" if across < 0 else _BETWEEN if across else _WITHIN)
+            at = night_of[session], pair
+            peers.pairs.setdefault(at, []).append(value)
             if across > 0:
-                group.across[at] = across
+                peers.across[at] = across
             if len(of) >= STEADY:
-                group.steady.add(at)
-        elif node:
-            unit = units.setdefault(node, (node, gpu[0]) if gpu else (node,))
-            group.values.setdefault((night_of[session], unit), []).append(value)
+                peers.steady.add(at)
 
 
 def nights(sessions: Iterable[str]) -> dict[str, str]:

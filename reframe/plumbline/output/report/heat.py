@@ -137,26 +137,29 @@ def of(figure: Panel, night_of: Mapping[str, str], slow: Iterable[SlowNode] = ()
     :arg night_of: first session of each session's night.
     :arg slow: nodes that are flagged, of the figure's system.
     """
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str | None, float]] = {}
     levels: dict[str, float] = {}
-    newest: dict[str, str] = {}
+    newest: dict[str | None, str] = {}
     for member in figure.members:
-        latest = slice(-NIGHTS, None)
-        columns = (member.sessions[latest], member.nodes[latest], member.values[latest])
-        for session, nodes, value in zip(*(part.tolist() for part in columns), strict=True):
-            node = member.key.node or ("" if "," in nodes else nodes)
-            night = night_of.get(session)
-            if node and night and not (figure.several and not member.key.node):
-                found.setdefault(node, {})[night] = value
-                newest[night] = session
-        if member.key.node:
+        node, latest = member.key.node, slice(-NIGHTS, None)
+        sessions, values = member.sessions[latest].tolist(), member.values[latest].tolist()
+        at = [*map(night_of.get, sessions)]
+        if node:
+            found.setdefault(node, {}).update(zip(at, values, strict=True))
+            newest.update(zip(at, sessions, strict=True))
             usual = usual_values(member.values, figure.changes_of(member))
-            levels[member.key.node] = float(np.median(usual)) if len(usual) else math.nan
+            levels[node] = float(np.median(usual)) if len(usual) else math.nan
+        elif not figure.several:
+            cells = zip(at, member.nodes[latest].tolist(), sessions, values, strict=True)
+            for night, name, session, value in cells:
+                if name and "," not in name:
+                    found.setdefault(name, {})[night] = value
+                    newest[night] = session
     if len(found) < 2:
         return None
-    nodes, nights = sorted(found), sorted(newest)[-NIGHTS:]
-    values = np.array([[found[node].get(night, math.nan) for night in nights] for node in nodes])
-    return _map(figure, nights, [newest[night] for night in nights], nodes, values, levels, slow)
+    nodes, nights = sorted(found), sorted(night for night in newest if night)[-NIGHTS:]
+    table = np.array([[*map(found[node].get, nights)] for node in nodes], float)
+    return _map(figure, nights, [newest[night] for night in nights], nodes, table, levels, slow)
 
 
 def _map(
