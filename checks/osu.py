@@ -191,6 +191,7 @@ class osu_node_pairs(NodePairs):
     descr = "OSU between pairs of nodes"
     benchmark = "osu"
     program = "osu_{test}"
+    start_seconds = 60
     test = parameter(["latency", "bw"])
 
     @property

@@ -139,17 +139,21 @@ def test_a_rounds_pairs_run_at_once_and_rounds_one_after_the_other(tmp_path: Pat
     )
 
 
-def test_a_run_whose_start_hangs_is_ended_and_the_others_go_on(tmp_path: Path):
-    job = Job(tmp_path, 4, watch=1)
-    assert job.run(hang="n2").returncode == 128 + signal.SIGTERM
+@pytest.mark.parametrize(("nodes", "rounds"), [(2, 1), (4, 2), (7, 2)])
+def test_a_run_whose_start_hangs_is_ended_and_the_others_go_on(nodes, rounds, tmp_path: Path):
+    """Until it has hung with two other nodes, which shows the node: each time takes a minute."""
+    job = Job(tmp_path, nodes, watch=1)
+    assert job.run(hang="n1").returncode == 128 + signal.SIGTERM
     ended = samples.ends(tmp_path)
-    hung = {name for name in ended if "n2" in name}
-    assert len(ended) == sum(map(len, job.rounds)) and hung
+    hung = {name for name in ended if "n1" in name}
+    last = max(int(name.split("-")[0]) for name in ended)
+    assert len(ended) == sum(map(len, job.rounds[: last + 1])) and len(hung) == rounds
     assert {name for name, end in ended.items() if end.status} == hung
     assert {*samples.not_started(tmp_path)} == hung
     with pytest.raises(outcomes.Invalid) as refusal:
         reading.check_started(tmp_path, layout(), 1, [])
-    assert refusal.value.code == "output.not-started" and "n2" in str(refusal.value)
+    assert refusal.value.code == "output.not-started" and "n1" in str(refusal.value)
+    assert ("all of them have n1" in str(refusal.value)) == (rounds > 1)
 
 
 def test_after_a_failed_run_the_other_pairs_are_still_measured(tmp_path: Path):

@@ -234,21 +234,25 @@ def tried(site: Site, fault: Fault, healthy: Path) -> Found:
     return found
 
 
-def healthy_nights(site: Site, count: int, measures: set[str]) -> list[dict]:
-    """Measures nights without a fault. Returns what was flagged on them, which should be empty.
+def healthy_nights(site: Site, count: int, measures: set[str], place: str) -> None:
+    """Measures nights without a fault, and writes what was flagged on each, which is false.
 
     :arg measures: ``pairs``, ``nodes`` or both.
+    :arg place: what the machine is called in the file.
     """
-    flagged = []
     for number in range(1, count + 1):
         if "pairs" in measures:
             site.pairs(number)
         if "nodes" in measures:
             site.nodes()
-        flagged += site.screen()[1]
-        print(f"healthy night {number}, flagged so far: {[*map(name_of, flagged)]}", flush=True)
+        flagged = [*map(name_of, site.screen()[1])]
+        with measured() as known:
+            # Those of earlier calls count too.
+            so_far = known.setdefault(place, {"nights": 0, "false": []})
+            so_far["nights"] += 1
+            so_far["false"] += flagged
+        print(f"healthy night {number}, flagged: {flagged}", flush=True)
         site.day_passes()
-    return flagged
 
 
 def main(wanted: str = "", nights: str = f"{BEFORE}") -> int:
@@ -278,15 +282,11 @@ def measured_on(changes: dict[str, float], faults: list[Fault], nights: int) -> 
     ):
         site = Site(there.folder / "site", there)
         site.draft()
-        flagged = healthy_nights(site, nights, {fault.measure for fault in faults})
         with measured() as known:
-            # Those of earlier calls count too.
-            place = "oversubscribed" if changes else "healthy"
-            so_far = known.setdefault(place, {"nights": 0, "false": []})
-            so_far["nights"] += nights
-            so_far["false"] += map(name_of, flagged)
             known["machine"] = asdict(Machine.declared())
             known |= {"before": BEFORE, "nights": NIGHTS}
+        place = "oversubscribed" if changes else "healthy"
+        healthy_nights(site, nights, {fault.measure for fault in faults}, place)
         healthy = Path(kept, "results")
         site.keep(healthy)
         for fault in faults:

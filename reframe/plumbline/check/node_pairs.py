@@ -21,7 +21,7 @@ from reframe.core.backends import getlauncher
 from plumbline.check import outcomes, rotation, samples, states
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.parameters import references
-from plumbline.check.reading import last_line, stderr_of
+from plumbline.check.reading import common_node, last_line, stderr_of
 from plumbline.check.samples import Run
 from plumbline.check.tasks import topology_of
 from plumbline.check.verdict import MOST_SHOWN
@@ -187,14 +187,12 @@ class NodePairs(Benchmark):
         if len(failed) > 1:
             pairs = dict.fromkeys(name.partition("-")[2] for name in failed)
             more = [f"and {len(pairs) - MOST_SHOWN} more"] if len(pairs) > MOST_SHOWN else []
-            common = set.intersection(*(set(pair.split(":")) for pair in pairs))
-            blame = f"; all of them have {common.pop()}" if len(common) == 1 else ""
             codes = ", ".join(sorted({str(ended[name].status) for name in failed}))
             shown = ", ".join([*pairs][:MOST_SHOWN] + more)
             stderr = stderr_of(Path(self.stagedir, f"sample-{failed[0]}.err"))
             raise outcomes.Invalid(
                 f"{len(failed)} of {len(ended)} runs between two nodes ended with exit "
-                f"code {codes}: {shown}{blame}{last_line(stderr)}",
+                f"code {codes}: {shown}{common_node(failed)}{last_line(stderr)}",
                 code="output.exit-code",
             )
         return ended

@@ -8,7 +8,7 @@ import numbers
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reframe.utility import nodelist_abbrev
@@ -109,9 +109,20 @@ def check_started(folder: Path, layout: Layout, seconds: int, fabric: Sequence[s
     others = f" (and {len(runs) - 1} more)" if len(runs) > 1 else ""
     raise outcomes.Invalid(
         f"run {runs[0]}{others} printed no value within {seconds} s and was ended: {step}"
-        f"{links_down(folder, fabric)}",
+        f"{common_node(runs)}{links_down(folder, fabric)}",
         code="output.not-started",
     )
+
+
+def common_node(runs: Iterable[str]) -> str:
+    """Return a text about the one node that several runs between two nodes have in common, for the
+    middle of a message.
+
+    :arg runs: their names, such as ``3-n1:n7``.
+    """
+    pairs = {name.partition("-")[2] for name in runs}
+    common = set.intersection(*(set(pair.split(":")) for pair in pairs))
+    return f"; all of them have {common.pop()}" if len(pairs) > 1 and len(common) == 1 else ""
 
 
 def links_down(folder: Path, fabric: Sequence[str]) -> str:
