@@ -478,7 +478,7 @@ def test_what_screening_flags_without_a_page_is_counted():
     flags = [flag("node", f"n{n:03}", size=0.1 + n / 1000) for n in range(slow.PAGES + 1)]
     flags += [flag("link", "r1", "r2"), flag("link", "r1", "r3", until="20261119")]
     flags += [flag("switch", "r1"), flag("pair", "n060", "n059")]
-    found = slow.screened("alder", [], flags)
+    found = slow.screened("alder", {}, flags)
     assert (len(found.nodes), found.omitted) == (slow.PAGES, 1)
     # The one with the smallest loss has no page.
     assert "n000" not in {one.node for one in found.nodes}

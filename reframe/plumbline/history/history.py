@@ -192,16 +192,16 @@ class History:
         found, begin, end = [], {}, 0
         for _, series, number, *_ in sorted(keys, key=lambda row: row[1]):
             begin[series], end = end, end + number
-        for key, series, number, units, newest in keys:
+        for key, series, number, mixed, newest in keys:
             mine = slice(begin[series], begin[series] + number)
             part = {name: column[mine] for name, column in columns.items()}
-            found.append(self._series(Key(**key), part, units, **newest))
+            found.append(self._series(Key(**key), part, mixed, **newest))
         return found
 
     def _series(
-        self, key: Key, columns: dict[str, Any], units: int, benchmark: str, unit: str, better: str
+        self, key: Key, columns: dict[str, Any], mixed: bool, benchmark: str, unit: str, better: str
     ) -> Series:
-        if units > 1:
+        if mixed:
             same = columns["unit"] == unit
             reason = f"{(~same).sum()} values are not in the unit of the newest value, {unit}"
             _add(self.faults, [f"{key.check} @{key.system} {key.metric}: {reason}"])

@@ -43,7 +43,7 @@ MEASUREMENTS = f"""result IN {MEASURED} AND metric IS NOT NULL
 NUMBER = f"hash({KEY})"
 
 KEYS = f"""
-SELECT any_value(struct_pack({KEY})) AS key, {NUMBER} AS series, count(*), count(DISTINCT unit),
+SELECT any_value(struct_pack({KEY})) AS key, {NUMBER} AS series, count(*), min(unit) != max(unit),
     arg_max(struct_pack(benchmark, unit, better), (start, session, line))
 FROM flat WHERE {MEASUREMENTS} AND WANTED
 GROUP BY series ORDER BY key

@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from plumbline.core import files
 from plumbline.core.process import one_line
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow
-from plumbline.history.series import Selection, Series
+from plumbline.history.series import Key, Selection, Series
 from plumbline.output.report import text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.status import SystemState, cases_of, literal, selected
@@ -128,10 +128,19 @@ def of_system(history: History, state: SystemState, select: Selection) -> Screen
     """Screen a system as it is on its last night."""
     chosen = _since(select, state, _SPAN)
     series = history.of_units(chosen)
-    if len({name for one in series for name in _names(one)}) < FEWEST:
+    nodes = {one.key: _names(one) for one in series}
+    night_of = screen.nights({str(name) for one in series for name in one.sessions})
+    if len(set[str]().union(*nodes.values())) < FEWEST:
         return Screened()
-    flags, judged = _flags(history, state, chosen, series)
-    return dataclasses.replace(screened(state.system, series, flags), judged=judged)
+    switches = screen.by_name({state.system}, screen.nodes_of(series))
+    groups = screen.of_series(series)
+    # What is read of it is not needed any more, and is most of what is in memory.
+    del series
+    found = screen.screen(groups, switches)
+    if not found.nights:
+        return Screened()
+    flags = _flags(history, state, chosen, found, night_of)
+    return dataclasses.replace(screened(state.system, nodes, flags), judged=not found.unsure)
 
 
 def series_of(history: History, select: Selection, one: SlowNode) -> list[Series]:
@@ -155,14 +164,13 @@ def _names(series: Series) -> set[str]:
 
 
 def _flags(
-    history: History, state: SystemState, chosen: Selection, series: list[Series]
-) -> tuple[list[Flag], bool]:
-    """Return the flags, and whether the last night could be judged."""
-    switches = screen.by_name({state.system}, screen.nodes_of(series))
-    found = screen.screen(screen.of_series(series), switches)
-    if not found.nights:
-        return [], False
-    night_of = screen.nights({str(name) for one in series for name in one.sessions})
+    history: History,
+    state: SystemState,
+    chosen: Selection,
+    found: screen.Screening,
+    night_of: Mapping[str, str],
+) -> list[Flag]:
+    """Return the flags of the last days, and the settings that differ on the last night."""
     oldest = str(state.latest.end - np.timedelta64(RECENT)).replace("-", "").replace(":", "")
     flags = [flag for flag in found.flagged if flag.until is None or flag.until >= oldest]
     if history.source.is_dir():
@@ -170,13 +178,16 @@ def _flags(
         tonight = tuple(session for session, of in night_of.items() if of == night)
         records = history.records(dataclasses.replace(chosen, sessions=tonight))
         flags += settings.differing(records, night)
-    return flags, not found.unsure
+    return flags
 
 
-def screened(system: str, series: list[Series], flags: list[Flag]) -> Screened:
-    """Return the flags of a system's series by node, and those of no node."""
-    partitions = {name: one.key.partition for one in series for name in _names(one)}
-    alone = {one.key.node for one in series}
+def screened(system: str, nodes: Mapping[Key, set[str]], flags: list[Flag]) -> Screened:
+    """Return the flags of a system's series by node, and those of no node.
+
+    :arg nodes: of each series.
+    """
+    partitions = {name: key.partition for key, listed in nodes.items() for name in listed}
+    alone = {key.node for key in nodes}
     found: dict[str, SlowNode] = {}
     for flag in flags:
         names = {"node": flag.name, "gpu": flag.name[:1], "pair": flag.name, "setting": flag.name}
