@@ -21,7 +21,7 @@ import records
 from bench import history as bench_history
 from conftest import BIN, Done, asked, valid
 from plumbline.check import record
-from plumbline.core import paths
+from plumbline.core import paths, pool
 from plumbline.core.errors import Fault
 from plumbline.history import history, index
 from plumbline.history.history import History
@@ -780,6 +780,21 @@ def test_two_threads_get_the_answers_to_their_own_questions(results: Path):
         asked = thread.submit(lambda: [len(found.cases()) for _ in range(200)])
         answers = [len(found.sessions()) for _ in range(200)]
         assert {*answers} == {1} and {*asked.result()} == {50}
+
+
+def test_what_is_read_ahead_ends_with_its_reader(results: Path):
+    """With what its thread raised; and a history that is closed meanwhile rebuilds no index."""
+    assert [*pool.ahead(range(3))] == [0, 1, 2]
+    with pytest.raises(ZeroDivisionError):
+        [*pool.ahead(1 // left for left in (1, 0))]
+    store(results, line())
+    messages: list[str] = []
+    with pytest.raises(KeyError), History(results, say=messages.append) as found:
+        asked = pool.ahead(found.sessions() for _ in range(1000))
+        next(asked)
+        raise KeyError
+    asked.close()
+    assert messages == []
 
 
 def test_a_session_that_has_not_ended_is_listed_as_such(results: Path):

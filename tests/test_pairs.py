@@ -153,7 +153,7 @@ def test_a_run_whose_start_hangs_is_ended_and_the_others_go_on(nodes, rounds, tm
     with pytest.raises(outcomes.Invalid) as refusal:
         reading.check_started(tmp_path, layout(), 1, [])
     assert refusal.value.code == "output.not-started" and "n1" in str(refusal.value)
-    assert ("all of them have n1" in str(refusal.value)) == (rounds > 1)
+    assert ("n1 is in all of them" in str(refusal.value)) == (rounds > 1)
 
 
 def test_after_a_failed_run_the_other_pairs_are_still_measured(tmp_path: Path):
@@ -422,7 +422,7 @@ AFTER_ONE = "[ $pair != 1-2 ] || "
 #: reason's code, and the place that it names.
 FAULTS: dict[str, tuple[dict | None, str, str, str]] = {
     "breaking_node": ({"kind": "crash", "node": "b"}, "", "output.exit-code",
-                      r"3 of 6 runs .* 139: .*a:b.*; all of them have b: Segmentation fault"),
+                      r"3 of 6 runs .* 139: .*a:b.*; b is in all of them: Segmentation fault"),
     "failing_pair": ({"kind": "exit", "code": 7} | BETWEEN_B_AND_C, "", "output.exit-code",
                      r"sample \d-b:c ended with exit code 7"),
     "short_output": ({"kind": "truncate"} | BETWEEN_B_AND_C, "", "output.not-parsed",

@@ -401,7 +401,12 @@ def listing() -> str:
         "",
         "A program that is not prepared is taken from the machine's PATH, and is missing if it",
     ]
-    lines += ["is not there either. NCCL is the system's, or that of NVIDIA's Python wheel."]
+    lines += [
+        "is not there either. The machine needs CUDA's toolkit and driver, a C++ compiler, make",
+        "and CMake. NCCL is the system's, or that of NVIDIA's Python wheel, which is larger than",
+        "what can be carried: python3 -m pip install nvidia-nccl-cu12 on the machine, with the",
+        "Python that runs this script.",
+    ]
     return "\n".join(lines)
 
 

@@ -212,7 +212,7 @@ def said_of(line: str, site: Site) -> set[str]:
     """The nodes that a line blames."""
     if not REPORTED.match(line):
         return set()
-    blame = re.search(r"all of them have (\w+)", line)
+    blame = re.search(r"(\w+) is in all of them", line)
     return {blame[1]} if blame else {n for n in site.there.names if re.search(rf"\b{n}\b", line)}
 
 

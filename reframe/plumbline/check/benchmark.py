@@ -70,7 +70,7 @@ class Benchmark(declaration.Declaration):
     ``scale`` of :func:`~plumbline.check.parameters.published_scales` sets nodes and tasks."""
 
     # The output of the samples is kept, so that a verdict can be checked.
-    keep_files: ClassVar = ["sample-*", "samples.txt", "side-*.sh"]
+    keep_files: ClassVar = ["sample-*", "samples.txt", samples.NOT_STARTED, "side-*.sh"]
 
     # ReFrame records its own comparison; :meth:`judge` decides.
     strict_check = False

@@ -19,6 +19,7 @@ from plumbline.check.parameters import references
 from plumbline.check.result import CaseResult
 from plumbline.check.samples import Run
 from plumbline.core import paths, units
+from plumbline.core.text import shorten
 from plumbline.parse import Figure, Fom, Output, outputs
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
@@ -105,11 +106,14 @@ def check_started(folder: Path, layout: Layout, seconds: int, fabric: Sequence[s
     if len(seen) < layout.num_tasks:
         step = f"{len(seen)} of {layout.num_tasks} tasks started, on {on}"
     else:
-        step = f"all {len(seen)} tasks started, on {on}, and MPI_Init or the first message hangs"
-    others = f" (and {len(runs) - 1} more)" if len(runs) > 1 else ""
+        step = (
+            f"all {len(seen)} tasks started, on {on}, and MPI_Init, the start of NCCL or the first "
+            f"message hangs"
+        )
+    listed = f"runs {shorten(runs)}" if len(runs) > 1 else f"run {runs[0]}"
     raise outcomes.Invalid(
-        f"run {runs[0]}{others} printed no value within {seconds} s and was ended: {step}"
-        f"{common_node(runs)}{links_down(folder, fabric)}",
+        f"{listed} printed no value within {seconds} s and had to be ended{common_node(runs)}: "
+        f"{step}{links_down(folder, fabric)}",
         code="output.not-started",
     )
 
@@ -122,7 +126,7 @@ def common_node(runs: Iterable[str]) -> str:
     """
     pairs = {name.partition("-")[2] for name in runs}
     common = set.intersection(*(set(pair.split(":")) for pair in pairs))
-    return f"; all of them have {common.pop()}" if len(pairs) > 1 and len(common) == 1 else ""
+    return f"; {common.pop()} is in all of them" if len(pairs) > 1 and len(common) == 1 else ""
 
 
 def links_down(folder: Path, fabric: Sequence[str]) -> str:

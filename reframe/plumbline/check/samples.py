@@ -164,7 +164,7 @@ def rounds_loop(
 
     A round ends with its last pair. A run that fails makes the job fail after the last round, so
     that all failing pairs are known. But runs that were ended since they printed no value take
-    long: the second round with one shows which node it is, and is the last.
+    long: the second round with one shows which node it is, if it is one, and is the last.
 
     :arg nodes: the number of nodes of the job.
     :arg listed: shell command that prints the job's nodes, one a line.

@@ -76,7 +76,10 @@ class History:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._db.close()
+        # If an error ends it, a thread may still read, whose next query must not rebuild the index.
+        with self._lock:
+            self._file = None
+            self._db.close()
 
     def sessions(self, select: Selection = ALL) -> list[SessionRow]:
         """Return the sessions, each with its selected cases.

@@ -102,7 +102,8 @@ def screen(
 ) -> Screening:
     """Screen groups of peers, night by night, each from what was known then.
 
-    :arg groups: of them, one at a time is in memory with all of its values.
+    :arg groups: if they are yielded, only one at a time is in memory with its dictionary of nodes
+        or GPUs.
     :arg switches: node -> its switch, if known.
     :arg rate: accepted rate of false alarms, per node and night over all groups.
     :arg least: smallest relative loss that is flagged.
@@ -221,6 +222,7 @@ def _units_run(
     """Return the screenings of several figures together, and of each, after they have run, in
     several processes if they have many values.
 
+    :arg measured: it is emptied, as the tables take its place in memory.
     :arg together: the numbers of the figures to combine.
     :arg about: nights, switches, rate and least loss.
     """

@@ -186,7 +186,8 @@ def nodes_of(found: Iterable[Series]) -> set[str]:
     nodes = set()
     for series in found:
         nodes |= {series.key.node} if series.key.node else {*series.nodes.tolist()}
-        nodes |= {*series.key.location.split(":")}
+        if series.key.location.count(":") == 1:
+            nodes |= {*series.key.location.split(":")}
     return {node for node in nodes if node and "," not in node}
 
 

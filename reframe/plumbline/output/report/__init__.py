@@ -112,7 +112,8 @@ def write(
 @contextlib.contextmanager
 def _rare_collections() -> Iterator[None]:
     """Collect cyclic garbage rarely: looking for it among millions of objects takes half of the
-    time of making them. Ten times as rarely, what waits for it takes half as much memory again."""
+    time of making them. With a threshold of 200,000, the garbage that waits would take half as much
+    memory again."""
     before = gc.get_threshold()
     gc.set_threshold(20_000, 30, 30)
     try:
