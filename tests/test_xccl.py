@@ -80,8 +80,8 @@ def test_bandwidths_of_collectives(tmp_path: Path, placement: str, ranks: int) -
 
 
 @pytest.mark.parametrize("system", ["frontier", "perlmutter", "polaris", "lassen"])
-def test_a_gpus_memory_caps_collectives_on_any_number_of_nodes(system: str) -> None:
-    """Its peak is printed for one node."""
+def test_a_peak_caps_collectives_on_any_number_of_nodes(system: str) -> None:
+    """That of a GPU's memory is printed for one node; between nodes, the network's may be lower."""
     references = lookup.loaded(paths.ROOT / "reference")
     toolchains = {row.toolchain for row in references.rows if row.system == system}
 
@@ -96,7 +96,7 @@ def test_a_gpus_memory_caps_collectives_on_any_number_of_nodes(system: str) -> N
         (value,) = {one.value for one in found if one}
         return value
 
-    assert ceiling("gpus-off-node", 2) == ceiling("gpus-off-node", 64) == ceiling("gpus-on-node", 1)
+    assert ceiling("gpus-off-node", 2) == ceiling("gpus-off-node", 64) <= ceiling("gpus-on-node", 1)
 
 
 def test_more_ranks_than_floats_are_not_measured(tmp_path: Path) -> None:
