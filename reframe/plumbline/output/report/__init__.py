@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 import datetime
-import gc
 import itertools
 import json
 from collections import Counter
@@ -19,7 +17,7 @@ import numpy as np
 from plumbline.analysis import screen
 from plumbline.analysis.compare import formats
 from plumbline.check.record import FigureRecord
-from plumbline.core import paths, pool, units
+from plumbline.core import garbage, paths, pool, units
 from plumbline.core.text import pluralize
 from plumbline.history.history import History
 from plumbline.history.rows import SessionRow
@@ -102,24 +100,11 @@ def write(
         register of the references is faulty.
     """
     now = now or datetime.datetime.now(datetime.timezone.utc)
-    with _rare_collections(), site.replaced(out) as folder:
+    with garbage.sought_rarely(), site.replaced(out) as folder:
         valid = shown.ValidReferences(warn)
         report = _Report(history, select, valid, now, stale, latest, say)
         written = report.write(folder)
     return dataclasses.replace(written, folder=out)
-
-
-@contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect cyclic garbage rarely: looking for it among millions of objects takes half of the
-    time of making them. With a threshold of 200,000, the garbage that waits would take half as much
-    memory again."""
-    before = gc.get_threshold()
-    gc.set_threshold(20_000, 30, 30)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 class _Report:
