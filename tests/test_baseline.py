@@ -36,9 +36,11 @@ def figure(value: float, **fields: object) -> dict:
     return records.figure(value, **{"metric": "write_bandwidth", **fields})
 
 
-def remember(testbed: Testbed, number: int, value: float | None, **fields: object) -> str:
+def remember(
+    testbed: Testbed, number: int, value: float | None, hour: int = 0, **fields: object
+) -> str:
     """Writes a session with one record of fio's bandwidth, or one that measured nothing."""
-    session = f"202611{number:02}T000000Z-{number:06x}"
+    session = f"202611{number:02}T{hour:02}0000Z-{number:06x}"
     defaults = {
         "system": testbed.name,
         "partition": "node",
@@ -316,6 +318,16 @@ def test_few_sessions_make_wide_bounds_and_more_tighten_them(testbed: Testbed):
 
 #: Whole numbers in a text.
 NUMBERS = re.compile(r"\b\d+\b")
+
+
+@pytest.mark.parametrize("nights", [1, 2])
+def test_sessions_of_one_night_are_reported(testbed: Testbed, nights: int):
+    """What varies between nights is not in the spread of one: still bounds, with a message."""
+    for hour, value in enumerate([1000, 1004, 996]):
+        remember(testbed, 1 + hour % nights, value, hour)
+    done = make(testbed)
+    assert done.code == 0 and len(table(testbed)) == 1, done.output
+    assert ("[baseline.one-night]" in done.output) == (nights == 1)
 
 
 def test_one_odd_session_of_many_does_not_widen():

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from plumbline.analysis.baseline import Proposal
+from plumbline.analysis.screen.input import nights
 from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup
@@ -210,6 +211,22 @@ def too_wide(found: list[BaselineChange]) -> str:
     return (
         f"{len(more)} of {len(found)} bounds are wide because there are few sessions: "
         f"{min(more)} to {max(more)} more that pass would tighten them"
+    )
+
+
+def of_one_night(found: list[BaselineChange]) -> str:
+    """Return a message on bounds from a single night; empty if there are none.
+
+    What varies between nights (other jobs, temperatures, the host of a virtual machine) is not in
+    their spread. One such machine was seen to have latencies longer by a third after ten minutes.
+    """
+    rows = [change.new for change in found if change.new]
+    single = [row for row in rows if len({*nights(row.sessions.split()).values()}) == 1]
+    if not single:
+        return ""
+    return (
+        f"{len(single)} of {len(rows)} bounds come from one night and do not contain what changes "
+        f"between nights: repeat this command once there are sessions of more nights"
     )
 
 

@@ -95,6 +95,8 @@ def _print(found: list, path, written: bool) -> None:
     say(f"{path}: {pluralize(rows, 'reference')}: {baseline_diff.counts(found)}")
     if message := baseline_diff.too_wide(found):
         say(message)
+    if message := baseline_diff.of_one_night(found):
+        say(with_code(message, "baseline.one-night"))
     if written:
         say(f"the next run asserts {baseline_diff.asserted(found)} of them")
         if known := inventory.read(path.stem):
