@@ -458,20 +458,32 @@ def test_a_csv_of_the_history_is_read_too(lab: Lab, tmp_path: Path):
 # -- hosts and builds -----------------------------------------------------------------------
 
 
+ADDRESS = "net.eth0.address"
+
+
 def test_host_facts_and_builds_are_compared(lab: Lab):
+    """A node with another address is another node. A new node's is no change, nor is one that was
+    not recorded before."""
     for day in range(1, 11):
         late = day > 5
         hosts = {
-            "n1": HOSTS | ({"kernel": "6.1"} if late else {}),
-            "n2": HOSTS | ({"kernel": "6.1", "driver": "560"} if late else {}),
-            "n3" if late else "n0": HOSTS | ({"governor": "powersave"} if late else {}),
-        }
+            "n1": HOSTS | {ADDRESS: "02:00:00:00:00:0b" if late else "02:00:00:00:00:01"}
+            | ({"kernel": "6.1"} if late else {}),
+            "n2": HOSTS | ({"kernel": "6.1", "driver": "560", ADDRESS: "02:00:00:00:00:02"}
+                           if late else {}),
+            "n3" if late else "n0": HOSTS | {ADDRESS: f"02:00:00:00:00:{3 * late:02}"}
+            | ({"governor": "powersave"} if late else {}),
+        }  # fmt: skip
         build = BUILD | ({"mpi": "mpich 4.3"} if late else {})
         case = {"foms": [fom(lab.noisy(1000))], "hosts": hosts, "nodes": list(hosts)}
         lab.session(day, case | {"build": build})
     found = lab.json()["surroundings"]
     changes = {(c["what"], c["before"], c["after"]): c["where"] for c in found["hosts"]}
-    assert changes == {("kernel", "5.14", "6.1"): ["n1", "n2"], ("driver", "", "560"): ["n2"]}
+    assert changes == {
+        ("kernel", "5.14", "6.1"): ["n1", "n2"],
+        ("driver", "", "560"): ["n2"],
+        (ADDRESS, "02:00:00:00:00:01", "02:00:00:00:00:0b"): ["n1"],
+    }
     (elsewhere,) = found["elsewhere"]
     assert (elsewhere["after"], elsewhere["where"]) == ("powersave", ["n3"])
     assert (found["new_nodes"], found["gone_nodes"]) == (["n3"], ["n0"])

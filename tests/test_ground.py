@@ -127,6 +127,18 @@ def test_addresses_are_the_machines_own(there: Ground):
 
 
 @pytest.mark.cluster
+def test_the_address_of_a_node_is_a_fact(healthy: Path, there: Ground):
+    """By which another unit under the same name is seen."""
+    found = {
+        node: facts["net.fab0.address"]
+        for folder in healthy.glob("sessions/*")
+        for fields in records_of(folder)
+        for node, facts in fields["hosts"].items()
+    }
+    assert found == {name: there.machine.address(name) for name in there.names}
+
+
+@pytest.mark.cluster
 def test_a_healthy_night_measures_what_was_declared(healthy: Path, there: Ground):
     """All links and disks, at their rates, whatever else this machine does."""
     values: dict[str, dict[str, float]] = {}

@@ -15,6 +15,8 @@ import functools
 import os
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,9 @@ sleep infinity & wait
 
 #: Where a node keeps the number of a process that keeps it busy.
 BUSY = "/run/busy"
+
+#: Seconds after which a job measures: it starts its steps in less.
+RUNS = 10
 
 #: Enters control groups, and becomes a command that follows them after ``--``.
 ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1"; shift; done; shift; exec "$@"'
@@ -201,12 +206,45 @@ class Ground(Cluster):
 
     def busy(self, node: str) -> None:
         """Starts a process on a node that keeps a core busy."""
-        loop = f"setsid sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $! >{BUSY}.{node}"
-        self.on(node, "sh", "-c", loop)
+        self._start(node, "while :; do :; done")
+
+    def hang(self, node: str, program: str) -> None:
+        """Stops a program as soon as it starts on a node, as a driver does that hangs."""
+        self._start(node, f"while :; do pkill -STOP -x {program}; sleep 0.02; done")
+
+    def _start(self, node: str, loop: str) -> None:
+        """Starts a shell on a node that ends with :meth:`idle`."""
+        background = f"setsid sh -c '{loop}' >/dev/null 2>&1 & echo $! >{BUSY}.{node}"
+        self.on(node, "sh", "-c", background)
 
     def idle(self, node: str) -> None:
         """Ends it."""
         self.on(node, "sh", "-c", f'kill "$(cat {BUSY}.{node})"')
+
+    def swap(self, node: str, unit: int = 1) -> None:
+        """Replaces a node with another unit of the same name, or with the first one, 0."""
+        self.kill_node(node)
+        within = ("ip", "netns", "exec", node)
+        # Its neighbours have the old address until it announces its own.
+        self.run(*within, "sysctl", "-qw", "net.ipv4.conf.all.arp_notify=1")
+        self.run(
+            *within, "ip", "link", "set", INTERFACE, "address", self.machine.address(node, unit)
+        )
+        self.repair()
+
+    def lose_management(self) -> None:
+        """Takes the management network down once a session's job has run for some seconds."""
+
+        def lose() -> None:
+            self._wait(lambda: self.run("squeue", "--noheader", "--states=R").stdout.strip())
+            time.sleep(RUNS)
+            self.run("ip", "link", "set", "mgmt", "down")
+
+        threading.Thread(target=lose, daemon=True).start()
+
+    def regain_management(self) -> None:
+        """Brings it up again."""
+        self.run("ip", "link", "set", "mgmt", "up")
 
     def kill_slurmd(self, node: str) -> None:
         """Kills a node's slurmd; the node itself stays."""

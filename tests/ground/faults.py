@@ -20,6 +20,9 @@ from ground.site import Site
 #: Healthy nights before each fault, and nights with it at most.
 BEFORE, NIGHTS = 2, 2
 
+#: Healthy nights after which a baseline is made: those that follow are under strict rules.
+LEARNED = 3
+
 #: Fields of a machine whose uplinks carry two fifths of what the nodes of a rack can send.
 OVERSUBSCRIBED = {"uplink": 100}
 
@@ -55,8 +58,10 @@ class Fault:
     """Something that goes wrong.
 
     :ivar injected: the loss, as a fraction of the healthy rate, where it is one.
-    :ivar measure: which command of a night is to find it: ``pairs`` or ``nodes``, then ``screen``.
+    :ivar measure: which command of a night is to find it: ``pairs`` or ``nodes``, then ``screen``;
+        or ``hosts``: the pairs, then ``compare`` by the facts of the hosts.
     :ivar expected: what may be named for it, as ``node r1n3``.
+    :ivar blamed: the node that messages must name, and no other; None if it is not one node.
     :ivar machine: fields of the machine that differ from machine.yaml.
     """
 
@@ -67,6 +72,7 @@ class Fault:
     injected: float | None = None
     expected: tuple[str, ...] = (f"node {NODE}",)
     machine: dict[str, float] = field(default_factory=dict)
+    blamed: str | None = NODE
 
 
 def link(percent: float, name: str = NODE, **machine: float) -> Fault:
@@ -119,6 +125,25 @@ FAULTS = (
         lambda ground: ground.cable(NODE, False),
         lambda ground: ground.cable(NODE, True),
         "pairs",
+    ),
+    Fault(
+        "program that hangs as it starts",
+        lambda ground: ground.hang(NODE, "IMB-MPI1"),
+        lambda ground: ground.idle(NODE),
+        "pairs",
+    ),
+    Fault(
+        "another node under the same name",
+        lambda ground: ground.swap(NODE),
+        lambda ground: ground.swap(NODE, 0),
+        "hosts",
+    ),
+    Fault(
+        "management network down in a session",
+        lambda ground: ground.lose_management(),
+        lambda ground: ground.regain_management(),
+        "pairs",
+        blamed=None,
     ),
     Fault(
         "scratch disk at 50 %",
@@ -174,26 +199,34 @@ def night(site: Site, fault: Fault, number: int, before: set[str]) -> Found:
 
     :arg before: what was flagged already.
     """
-    done = site.pairs(1000 + number) if fault.measure == "pairs" else site.nodes()
-    command = "run, screen" if fault.measure == "pairs" else "sweep, screen"
+    done = site.nodes() if fault.measure == "nodes" else site.pairs(1000 + number)
+    command = "sweep, screen" if fault.measure == "nodes" else "run, screen"
     found = Found(fault.name, command, fault.injected)
     code, flagged = site.screen()
     names = {name_of(entry): entry["size"] for entry in flagged}
     known = [name for name in fault.expected if name in names]
     found.false = tuple(sorted(names.keys() - before - {*fault.expected}))
-    bad = [r for r in site.tonight() if r["result"] not in ("pass", "skip")]
-    found.said = tuple(sorted({fields["code"] or fields["result"] for fields in bad}))
+    found.said = tuple(sorted({r["code"] or r["result"] for r in bad_of(site)}))
     found.code = code
     if known:
         found.night, found.named, found.size = number, known[0], names[known[0]]
+        return found
+    if fault.measure == "hosts" and (others := site.changed()):
+        found.command, found.named = "run, compare", " ".join(sorted(others))
+        found.night = number if others == {NODE} else 0
         return found
     # Not slow: the command that measures says it, or no one does.
     blamed = {n for line in (done.stdout + done.stderr).splitlines() for n in said_of(line, site)}
     if done.returncode and blamed:
         found.command, found.code = command.split(",")[0], done.returncode
-        found.night = number if blamed == {NODE} else 0
+        found.night = number if fault.blamed is None or blamed == {fault.blamed} else 0
         found.named = " ".join(sorted(blamed))
     return found
+
+
+def bad_of(site: Site) -> list[dict]:
+    """The records of tonight's cases that did not pass."""
+    return [fields for fields in site.tonight() if fields["result"] not in ("pass", "skip")]
 
 
 def name_of(entry: dict) -> str:
@@ -235,23 +268,33 @@ def tried(site: Site, fault: Fault, healthy: Path) -> Found:
 
 
 def healthy_nights(site: Site, count: int, measures: set[str], place: str) -> None:
-    """Measures nights without a fault, and writes what was flagged on each, which is false.
+    """Measures nights without a fault, and writes what was flagged or failed on each, which is
+    false.
 
     :arg measures: ``pairs``, ``nodes`` or both.
     :arg place: what the machine is called in the file.
     """
     for number in range(1, count + 1):
+        if number == LEARNED + 1:
+            site.learn()
+        done = []
         if "pairs" in measures:
-            site.pairs(number)
+            done.append(site.pairs(number))
         if "nodes" in measures:
-            site.nodes()
+            done.append(site.nodes())
         flagged = [*map(name_of, site.screen()[1])]
+        flagged += [f"{r['check']}: {r['code']}" for r in bad_of(site)]
+        flagged += [f"exit code {d.returncode}" for d in done if d.returncode and not flagged]
         with measured() as known:
             # Those of earlier calls count too.
             so_far = known.setdefault(place, {"nights": 0, "false": []})
             so_far["nights"] += 1
+            so_far["strict"] = so_far.get("strict", 0) + site.strict
             so_far["false"] += flagged
         print(f"healthy night {number}, flagged: {flagged}", flush=True)
+        for failed in done:
+            if failed.returncode:
+                print(failed.stdout + failed.stderr, flush=True)
         site.day_passes()
 
 

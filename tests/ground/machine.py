@@ -15,6 +15,9 @@ MANAGEMENT, FABRIC = "192.0.2", "198.51.100"
 #: The interface of a node on the fabric.
 INTERFACE = "fab0"
 
+#: Hardware addresses that are a site's own, as the second digit 2 says.
+HARDWARE = "02:00:00:00"
+
 #: Where a node's scratch disk is mounted.
 SCRATCH = "/run/scratch"
 
@@ -119,6 +122,13 @@ class Machine:
     def _plugged(self, port: str, bridge: str) -> Iterator[str]:
         yield f"link set {port} addrgenmode none mtu {self.mtu} master {bridge} up"
 
+    def address(self, name: str, unit: int = 0) -> str:
+        """A node's hardware address on the fabric.
+
+        :arg unit: 0, or 1 for the unit that replaces it.
+        """
+        return f"{HARDWARE}:{unit:02x}:{self.names.index(name) + 2:02x}"
+
     def _node(self, number: int, name: str) -> str:
         return "\n".join(
             [
@@ -127,7 +137,8 @@ class Machine:
                 f"address add {MANAGEMENT}.{number}/24 dev eth0",
                 f"address add {FABRIC}.{number}/24 dev {INTERFACE}",
                 "link set eth0 addrgenmode none up",
-                f"link set {INTERFACE} addrgenmode none mtu {self.mtu} up",
+                f"link set {INTERFACE} addrgenmode none address {self.address(name)}",
+                f"link set {INTERFACE} mtu {self.mtu} up",
                 "END",
             ]
         )

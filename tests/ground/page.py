@@ -27,8 +27,11 @@ def _row(found: dict) -> list[str]:
     ]
 
 
-def _flagged(nights: dict) -> str:
-    return ", ".join(nights["false"]) or "nothing"
+def _nights(of: dict) -> str:
+    rules = (
+        f" ({of['strict']} of them under strict rules, with a baseline)" if of.get("strict") else ""
+    )
+    return f"{of['nights']} nights{rules}: {', '.join(of['false']) or 'nothing'}"
 
 
 def render(measured: dict) -> str:
@@ -37,8 +40,8 @@ def render(measured: dict) -> str:
     rows = [heads, ["---"] * len(heads), *map(_row, measured["faults"].values())]
     return TEMPLATE.read_text().format(
         **measured,
-        flagged=_flagged(measured["healthy"]),
-        shared=_flagged(measured.get("oversubscribed", {"false": []})),
+        healthy_nights=_nights(measured["healthy"]),
+        shared_nights=_nights(measured["oversubscribed"]),
         rows="\n".join("| " + " | ".join(row) + " |" for row in rows),
     )
 

@@ -64,9 +64,13 @@ DATE = re.compile(r"(?<!\d)(\d{4})(-?)(\d{2})\2(\d{2})(?=T\d)")
 
 
 class Site(LoginNode):
-    """A site's folder on the login node of the proving ground."""
+    """A site's folder on the login node of the proving ground.
+
+    :ivar strict: whether sessions are under strict rules: there is a baseline.
+    """
 
     system = "ground"
+    strict = False
 
     def draft(self) -> None:
         """The system file by the commands of docs/onboarding.md, and what it says is open."""
@@ -135,17 +139,35 @@ class Site(LoginNode):
         """Measures pairs of all nodes."""
         nodes = ("-S", f"imb_node_pairs.nodes={len(self.there.names)}")
         drawn = ("-S", f"imb_node_pairs.pair_seed={seed}")
-        return self.plumbline("run", "--system", self.system, *PAIRS, *nodes, *drawn)
+        return self.plumbline(
+            "run", "--system", self.system, *self._rules(), *PAIRS, *nodes, *drawn
+        )
 
     def nodes(self) -> subprocess.CompletedProcess[str]:
         """Measures each node by itself."""
-        return self.sweep("batch", "--jobs", "2", *NODES)
+        return self.sweep("batch", "--jobs", "2", *NODES, *self._rules())
+
+    def _rules(self) -> list[str]:
+        return ["--strict"] * self.strict
+
+    def learn(self) -> None:
+        """Makes the baseline of the nights so far; those that follow are under strict rules."""
+        self.expect(0, "baseline", self.system)
+        self.expect(0, "lint", "--system", self.system, "--accept")
+        self.strict = True
 
     def screen(self) -> tuple[int, list[dict]]:
         """The exit code of ``plumbline screen``, and what it flags."""
         topology = str(self.there.folder / "topology.conf")
         done = self.plumbline("screen", "--topology", topology, "--format", "json")
         return done.returncode, json.loads(done.stdout or "[]")
+
+    def changed(self) -> set[str]:
+        """The nodes of which ``plumbline compare`` lists changed facts, tonight against before."""
+        today = datetime.datetime.now(datetime.timezone.utc).date()
+        sides = f"..{today - datetime.timedelta(days=1)}", f"{today}.."
+        found = json.loads(self.plumbline("compare", *sides, "--format", "json").stdout)
+        return {node for change in found["surroundings"]["hosts"] for node in change["where"]}
 
     def day_passes(self) -> None:
         """Dates every session back a day: nights follow each other within the hour."""

@@ -157,6 +157,10 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
         [ "$name" != lo ] && [ ! -e "$folder/bridge" ] && [ ! -e "$folder/tun_flags" ] || continue
         fact "net.$name.mtu" "$folder/mtu"
         fact "net.$name.state" "$folder/operstate"
+        # Another one shows another node under this name: the hardware's own, or one that was set (3),
+        # and not one that is drawn anew at each boot.
+        read -r origin 2>/dev/null <"$folder/addr_assign_type" && read -r type <"$folder/type" || origin=''
+        case $origin:$type in 0:1 | 3:1) fact "net.$name.address" "$folder/address" ;; esac
         # A virtual interface has a nominal speed: veth(4) always 10 Gbit/s.
         if [ -e "$folder/device" ] || [ -e "$folder/bonding" ]; then
             fact "net.$name.speed" "$folder/speed"
@@ -178,6 +182,7 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
         name=${device%%/*}:${folder##*/}
         fact "net.$name.rate" "$folder/rate"
         fact "net.$name.state" "$folder/state"
+        fact "net.$name.address" "${folder%/ports/*}/node_guid"
     done
     # The CPUs' limits, in kHz: one, or the least and the greatest.
     least='' most=''

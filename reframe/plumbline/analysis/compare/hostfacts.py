@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 
 from plumbline.check.record import Record
 
+#: End of the facts that each node has a value of its own for, as an interface's address. Another
+#: value is another node under the same name, and a new node's is no change.
+_OWN = ".address"
+
 _Facts = tuple[dict[tuple[str, str], dict[str, str]], dict[tuple[str, str], dict[str, str]]]
 
 
@@ -79,7 +83,7 @@ def differences(records: Iterable[Record], before: set[str], after: set[str]) ->
             (name, ", ".join(sorted(previous[name])), value, place[1])
             for place in hosts[1].keys() - hosts[0].keys()
             for name, value in hosts[1][place].items()
-            if name in previous and value not in previous[name]
+            if name in previous and value not in previous[name] and not name.endswith(_OWN)
         ),
         builds=_changes(_on_both(builds)),
         new_nodes=sorted(nodes[1] - nodes[0]) if nodes[0] else [],
@@ -93,6 +97,9 @@ def _on_both(facts: _Facts) -> Iterator[tuple[str, str, str, str]]:
     for prefix, place in facts[0].keys() & facts[1].keys():
         before, after = (side[prefix, place] for side in facts)
         for name in before.keys() | after.keys():
+            # An earlier version did not record it.
+            if name.endswith(_OWN) and not (name in before and name in after):
+                continue
             yield f"{prefix}{name}", before.get(name, ""), after.get(name, ""), place
 
 
