@@ -44,9 +44,33 @@ STATES = {"r1n1": "idle", "r1n2": "idle*", "r1n3": "mixed", "r2n1": "idle~", "r2
           "r2n3": "idle"}  # fmt: skip
 
 
-def job(monkeypatch, racks: int = 1, options: tuple = (), scheduler: str = "slurm", **extras):
+#: ``scontrol show topology`` of Slurm 23.02, topology/tree.
+TOPOLOGY = """\
+SwitchName=s1 Level=0 LinkSpeed=1 Nodes=r1n[1-3]
+SwitchName=s2 Level=0 LinkSpeed=1 Nodes=r2n[1-3]
+SwitchName=spine Level=1 LinkSpeed=1 Nodes=r1n[1-3],r2n[1-3] Switches=s[1-2]
+"""
+
+
+def answer(monkeypatch, topology: str = "") -> None:
+    """Let Slurm's commands print the nodes and a topology."""
     lines = [f"{name}|q|1|2|1|100|(null)|a|{state}|none" for name, state in STATES.items()]
-    monkeypatch.setattr(slurm, "capture", lambda *_, **__: "\n".join([*lines, "x|other"]))
+    nodes = "\n".join([*lines, "x|other"])
+    slurm.leaf_switches.cache_clear()
+    monkeypatch.setattr(
+        slurm, "capture", lambda command, *_, **__: nodes if command == "sinfo" else topology
+    )
+
+
+def job(
+    monkeypatch,
+    racks: int = 1,
+    options: tuple = (),
+    scheduler: str = "slurm",
+    topology: str = "",
+    **extras,
+):
+    answer(monkeypatch, topology)
     partition = SimpleNamespace(
         scheduler=SimpleNamespace(registered_name=scheduler),
         access=["--partition=q"],
@@ -65,6 +89,29 @@ def test_a_job_requests_idle_nodes_if_its_partition_says_so(monkeypatch) -> None
 def test_two_racks_are_requested_anyway(monkeypatch) -> None:
     found = job(monkeypatch, racks=2, rack_pattern=r"(r\d)n")
     assert {name[:2] for name in found} == {"r1", "r2"}
+
+
+def test_racks_are_the_leaf_switches_of_slurm_without_a_pattern(monkeypatch) -> None:
+    found = job(monkeypatch, racks=2, topology=TOPOLOGY)
+    assert {name[:2] for name in found} == {"r1", "r2"}
+    assert job(monkeypatch, racks=2) == []
+
+
+@pytest.mark.parametrize(("topology", "scheduler", "known"), [
+    (TOPOLOGY, "slurm", True), (TOPOLOGY, "squeue", True), (TOPOLOGY, "pbs", False),
+    # One leaf switch has no other rack.
+    (TOPOLOGY.splitlines()[0], "slurm", False), ("", "slurm", False),
+])  # fmt: skip
+def test_whether_racks_are_known(monkeypatch, topology: str, scheduler: str, known: bool) -> None:
+    answer(monkeypatch, topology)
+    name = SimpleNamespace(registered_name=scheduler)
+    partition = SimpleNamespace(scheduler=name, extras={})
+    assert rotation.racks_known(partition) == known
+    # The kernel's name has a domain, Slurm's has none.
+    found = rotation.racks_of(partition, ["r1n1.site.org", "r2n1", "login"])
+    if known:
+        assert found == {"r1n1.site.org": "s1", "r2n1": "s2"}
+    assert rotation.racks_known(SimpleNamespace(scheduler=name, extras={"rack_pattern": "(r.)"}))
 
 
 @pytest.mark.parametrize("option", [

@@ -29,7 +29,6 @@ from plumbline.parse import Figure
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import PlacementError, Topology
-from plumbline.site import slurm
 
 #: ReFrame's scheduler -> shell words that print the nodes of a job, one a line: sbatch(1), "OUTPUT
 #: ENVIRONMENT VARIABLES"; qsub(1B) of PBS Professional, "PBS_NODEFILE"; IBM Spectrum LSF
@@ -68,21 +67,11 @@ class NodePairs(Benchmark):
         from plumbline.placement import pairing
 
         names = [str(place) for place in range(self.nodes)]
-        racks = self.racks_of(chosen)
+        racks = rotation.racks_of(self.current_partition, chosen) if chosen else {}
         known = {name: racks[node] for name, node in zip(names, chosen, strict=False)
                  if node in racks}  # fmt: skip
         found = pairing.rounds(names, self.seed, known if len(known) == len(names) else None)
         return [[(int(first), int(second)) for first, second in pairs] for pairs in found]
-
-    def racks_of(self, nodes: Iterable[str]) -> dict[str, str]:
-        """Return the rack of each node, by the partition's ``rack_pattern`` or else by Slurm's
-        topology, which has its switch; empty if neither knows it."""
-        partition = self.current_partition
-        if pattern := partition.extras.get("rack_pattern"):
-            return rotation.racks_of(nodes, pattern)
-        if nodes and partition.scheduler.registered_name in ("slurm", "squeue"):
-            return slurm.leaf_switches()
-        return {}
 
     @property
     def seed(self) -> int:
@@ -202,7 +191,7 @@ class NodePairs(Benchmark):
         within a rack. It is empty if the racks are not known."""
         from plumbline.placement import pairing
 
-        racks = self.racks_of(self.nodes_listed)
+        racks = rotation.racks_of(self.current_partition, self.nodes_listed)
         found = {}
         for number, places in enumerate(self.rounds):
             pairs = [(self.nodes_listed[one], self.nodes_listed[other]) for one, other in places]

@@ -15,6 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from plumbline.core.errors import Fault
 from plumbline.site import slurm
 
+#: ReFrame's schedulers that are Slurm.
+SLURM = ("slurm", "squeue")
+
 #: Options of sbatch(1) by which a user chooses the nodes.
 _OWN_CHOICE = re.compile(
     r"(?:#SBATCH\s+)?(?:-w|-x|-F|--nodelist|--exclude|--nodefile|--reservation)\b"
@@ -61,7 +64,7 @@ def of_job(partition, job, number: int, racks: int, check: str) -> list[str]:
     rotates = extras.get("rotate_nodes") or racks > 1
     options = [*job.options, *job.cli_options]
     if (
-        partition.scheduler.registered_name not in ("slurm", "squeue")
+        partition.scheduler.registered_name not in SLURM
         or number < 2
         or not rotates
         or job.pin_nodes
@@ -74,12 +77,29 @@ def of_job(partition, job, number: int, racks: int, check: str) -> list[str]:
         # Then the job itself shows what is wrong.
         return []
     names = [name for name, node in members.items() if node.is_up]
-    rack_of = racks_of(names, extras.get("rack_pattern") or "(.*)")
+    rack_of = racks_of(partition, names) if racks > 1 else {}
     ordered = order(names, check, datetime.date.today().toordinal())
-    idle = {name for name in names if members[name].is_idle}
+    idle = {name for name in rack_of or names if members[name].is_idle}
     return chosen(ordered, idle, number, racks, lambda name: rack_of.get(name, ""))
 
 
-def racks_of(names: Iterable[str], pattern: str) -> dict[str, str]:
-    """Return the rack of each node by the pattern of ``extras.rack_pattern``, if it matches."""
-    return {name: match[1] for name in names if (match := re.match(pattern, name))}
+def racks_of(partition, nodes: Iterable[str]) -> dict[str, str]:
+    """Return the rack of each node: by the partition's ``extras.rack_pattern``, or else its leaf
+    switch in Slurm's topology. A node that neither knows is missing."""
+    if pattern := partition.extras.get("rack_pattern"):
+        return {name: match[1] for name in nodes if (match := re.match(pattern, name))}
+    switches = _switches(partition)
+    # The kernel's name may have the domain that Slurm's has not.
+    short = {name: name if name in switches else name.partition(".")[0] for name in nodes}
+    return {name: switches[known] for name, known in short.items() if known in switches}
+
+
+def racks_known(partition) -> bool:
+    """Return whether :func:`racks_of` can tell nodes of several racks apart."""
+    pattern = partition.extras.get("rack_pattern")
+    return bool(pattern) or len({*_switches(partition).values()}) > 1
+
+
+def _switches(partition) -> dict[str, str]:
+    """Return the leaf switch of each node, empty without Slurm."""
+    return slurm.leaf_switches() if partition.scheduler.registered_name in SLURM else {}

@@ -11,6 +11,7 @@ from pathlib import Path
 import reframe.utility.osext as osext
 from reframe.core.runtime import emit_loadenv_commands, runtime
 
+from plumbline.check import rotation
 from plumbline.check.reading import last_line
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
@@ -57,9 +58,10 @@ def check_nodes(partition, layout: Layout, program: str) -> None:
             f"two or more",
             code="placement.too-few-nodes",
         )
-    if layout.racks > 1 and not partition.extras.get("rack_pattern"):
+    if layout.racks > 1 and not rotation.racks_known(partition):
         raise PlacementError(
-            "the racks of the nodes are unknown: set the partition's extras.rack_pattern",
+            "the racks of the nodes are unknown: set the partition's extras.rack_pattern (Slurm "
+            "has no topology of several leaf switches: scontrol show topology)",
             code="placement.racks-unknown",
         )
 

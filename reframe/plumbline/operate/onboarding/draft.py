@@ -226,6 +226,10 @@ def _partition(
         placements += ["off-node", "one-task-per-node"]
     if batch.launcher == "srun" and len(queue.nodes) > 2:
         extras["rotate_nodes"] = True
+        placements.append("node-pairs")
+        switches = slurm.leaf_switches()
+        if len({switches[name] for name in queue.nodes if name in switches}) > 1:
+            placements.append("off-rack")
     if os.environ.get("SCRATCH"):
         extras["file_systems"] = {"scratch": {"path_variable": "SCRATCH"}}
     partition |= {
