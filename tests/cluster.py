@@ -41,6 +41,8 @@ PACKAGES = {
     "slurmctld": "slurmctld",
     "slurmd": "slurmd",
     "slurmdbd": "slurmdbd",
+    "pkill": "procps",
+    "sysctl": "procps",
     "tc": "iproute2",
 }
 

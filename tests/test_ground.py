@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import records_of
 from ground import Ground, faults, ground
 from ground.limits import ROOT, Limits
@@ -127,6 +128,14 @@ def test_addresses_are_the_machines_own(there: Ground):
 
 
 @pytest.mark.cluster
+def test_racks_are_drafted_by_slurms_topology(site: Site):
+    """So that cases between racks are not skipped for ever."""
+    drafted = yaml.safe_load((site.folder / "systems" / f"{site.system}.yaml").read_text())
+    (partition,) = drafted["systems"][0]["partitions"]
+    assert {"off-rack", "node-pairs"} <= {*partition["extras"]["placements"]}
+
+
+@pytest.mark.cluster
 def test_the_address_of_a_node_is_a_fact(healthy: Path, there: Ground):
     """By which another unit under the same name is seen."""
     found = {
@@ -135,6 +144,7 @@ def test_the_address_of_a_node_is_a_fact(healthy: Path, there: Ground):
         for fields in records_of(folder)
         for node, facts in fields["hosts"].items()
     }
+    # In racks of an odd number, some nodes are idle in the first round, and report theirs later.
     assert found == {name: there.machine.address(name) for name in there.names}
 
 

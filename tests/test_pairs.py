@@ -282,7 +282,7 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
     listed = f"printf '%s\\n' {' '.join(addresses)}"
     rounds = rounds_of(4)
     loop = samples.rounds_loop(rounds, 4, listed, pair, bound.task)
-    start = [program, shell, "-n", "2", *pair.words, "./task.sh", "$sample", *loop.words]
+    start = [program, shell, "-n", "2", *pair.words, "./task.sh", loop.sample, *loop.words]
     command = " ".join([*start, "sleep", "0", *loop.redirections])
     script = "\n".join(["#!/bin/bash", *loop.before, command, *loop.after, ""])
     (tmp_path / "job.sh").write_text(script)
@@ -511,6 +511,11 @@ def test_the_other_launchers_measure_pairs(system: str, tmp_path: Path):
         metrics = {fom["metric"] for fom in fields["foms"]}
         assert len(fields["foms"]) == 3 * len(metrics)
         assert len(fields["nodes"]) == 3
+        # Also the node that is idle in the first round reports its facts.
+        assert [*map(len, fields["hosts"].values())] == [
+            len(fields["hosts"][fields["nodes"][0]])
+        ] * 3
+        assert all("kernel" in facts for facts in fields["hosts"].values())
 
 
 # -- distributed over nodes ----------------------------------------------------------------------

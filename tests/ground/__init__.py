@@ -16,7 +16,6 @@ import os
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -224,6 +223,7 @@ class Ground(Cluster):
     def swap(self, node: str, unit: int = 1) -> None:
         """Replaces a node with another unit of the same name, or with the first one, 0."""
         self.kill_node(node)
+        self.until_down(node)
         within = ("ip", "netns", "exec", node)
         # Its neighbours have the old address until it announces its own.
         self.run(*within, "sysctl", "-qw", "net.ipv4.conf.all.arp_notify=1")
@@ -236,14 +236,20 @@ class Ground(Cluster):
         """Takes the management network down once a session's job has run for some seconds."""
 
         def lose() -> None:
-            self._wait(lambda: self.run("squeue", "--noheader", "--states=R").stdout.strip())
-            time.sleep(RUNS)
-            self.run("ip", "link", "set", "mgmt", "down")
+            while not self._kept.wait(1):
+                if self.run("squeue", "--noheader", "--states=R", check=False).stdout.strip():
+                    if not self._kept.wait(RUNS):
+                        self.run("ip", "link", "set", "mgmt", "down")
+                    return
 
-        threading.Thread(target=lose, daemon=True).start()
+        self._kept = threading.Event()
+        self._losing = threading.Thread(target=lose, daemon=True)
+        self._losing.start()
 
     def regain_management(self) -> None:
         """Brings it up again."""
+        self._kept.set()
+        self._losing.join()
         self.run("ip", "link", "set", "mgmt", "up")
 
     def kill_slurmd(self, node: str) -> None:

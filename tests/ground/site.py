@@ -66,7 +66,8 @@ DATE = re.compile(r"(?<!\d)(\d{4})(-?)(\d{2})\2(\d{2})(?=T\d)")
 class Site(LoginNode):
     """A site's folder on the login node of the proving ground.
 
-    :ivar strict: whether sessions are under strict rules: there is a baseline.
+    :ivar strict: whether sessions are under strict rules: there is a baseline. Sweeps have no such
+        rules, but compare with the baseline.
     """
 
     system = "ground"
@@ -79,7 +80,6 @@ class Site(LoginNode):
         content = yaml.safe_load(file.read_text())
         (partition,) = content["systems"][0]["partitions"]
         extras = partition["extras"]
-        extras["placements"].append("node-pairs")
         extras["file_systems"] = {"scratch": {"path": SCRATCH, "node_local": True}}
         content["environments"] = [self._imb(), PROGRAMS | {"target_systems": [self.system]}]
         partition["environs"] = ["mpich", "path"]
@@ -145,10 +145,7 @@ class Site(LoginNode):
 
     def nodes(self) -> subprocess.CompletedProcess[str]:
         """Measures each node by itself."""
-        return self.sweep("batch", "--jobs", "2", *NODES, *self._rules())
-
-    def _rules(self) -> list[str]:
-        return ["--strict"] * self.strict
+        return self.sweep("batch", "--jobs", "2", *NODES)
 
     def learn(self) -> None:
         """Makes the baseline of the nights so far; those that follow are under strict rules."""
@@ -166,8 +163,9 @@ class Site(LoginNode):
         """The nodes of which ``plumbline compare`` lists changed facts, tonight against before."""
         today = datetime.datetime.now(datetime.timezone.utc).date()
         sides = f"..{today - datetime.timedelta(days=1)}", f"{today}.."
-        found = json.loads(self.plumbline("compare", *sides, "--format", "json").stdout)
-        return {node for change in found["surroundings"]["hosts"] for node in change["where"]}
+        found = json.loads(self.plumbline("compare", *sides, "--format", "json").stdout or "{}")
+        changes = (found.get("surroundings") or {"hosts": []})["hosts"]
+        return {node for change in changes for node in change["where"]}
 
     def day_passes(self) -> None:
         """Dates every session back a day: nights follow each other within the hour."""

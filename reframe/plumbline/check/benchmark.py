@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -364,7 +365,7 @@ class Benchmark(declaration.Declaration):
         self.prerun_cmds = [*self.prerun_cmds, *loop.before]
         self.executable = start
         self.executable_opts = [
-            "$sample",
+            loop.sample,
             *([network.WORD] if self.layout.num_nodes > 1 else []),
             *throttling.word(self.layout.vendor, self.num_warmups),
             *loop.words,
@@ -560,7 +561,8 @@ class Benchmark(declaration.Declaration):
         layout, result = run.layout, self.result
         stderr = outputs.read(Path(self.stagedir, run.err), errors="replace")
         fabric = self.current_partition.extras.get("fabric_interfaces", [])
-        links = reading.links_down(Path(self.stagedir), fabric) if layout.num_nodes > 1 else ""
+        several = layout.num_nodes > 1
+        links = partial(reading.links_down, Path(self.stagedir), fabric) if several else str
         reading.check_end(run, ended, stderr, links)
         seen = binding.read_tasks(stderr)
         self.check_racks(layout, seen)
@@ -605,8 +607,8 @@ class Benchmark(declaration.Declaration):
         """Skip the test case if the scheduler gave nodes of fewer racks than it needs."""
         if layout.racks == 1:
             return
-        pattern = self.current_partition.extras["rack_pattern"]
-        racks = {*rotation.racks_of([task.host for task in seen], pattern).values()}
+        hosts = [task.host for task in seen]
+        racks = {*rotation.racks_of(self.current_partition, hosts).values()}
         if len(racks) < layout.racks:
             self.skip_case(
                 f"all nodes are in rack {', '.join(racks) or '?'}: request nodes of "

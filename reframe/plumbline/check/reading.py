@@ -134,16 +134,21 @@ def links_down(folder: Path, fabric: Sequence[str]) -> str:
 
     :arg fabric: the interfaces of the fabric, if stated.
     """
-    # Only the first run of a job reports the interfaces.
-    first = [binding.host_facts(stderr_of(path)) for path in sorted(folder.glob("sample-0*.err"))]
-    hosts = {host: facts for found in first for host, facts in found.items()}
+    hosts: dict[str, dict[str, str]] = {}
+    for path in sorted(folder.glob("sample-*.err")):
+        hosts |= binding.host_facts(stderr_of(path))
     return "".join(f"; {text}" for text in network.down(hosts, fabric))
 
 
-def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str, links: str = "") -> None:
+def check_end(
+    run: Run,
+    ended: Mapping[str, samples.RunEnd],
+    stderr: str,
+    links: Callable[[], str] = str,
+) -> None:
     """Check that a run ended with exit code 0.
 
-    :arg links: as of :func:`links_down`.
+    :arg links: returns the text of :func:`links_down`, which reads the output of all runs.
     :raises Invalid: if it did not.
     """
     if run.name not in ended:
@@ -154,7 +159,7 @@ def check_end(run: Run, ended: Mapping[str, samples.RunEnd], stderr: str, links:
     if status := ended[run.name].status:
         raise outcomes.Invalid(
             f"sample {run.name} ended with exit code {status}{last_line(stderr)}"
-            f"{misplaced(run.layout, stderr)}{links}",
+            f"{misplaced(run.layout, stderr)}{links()}",
             code="output.exit-code",
         )
 

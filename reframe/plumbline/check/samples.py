@@ -8,6 +8,7 @@ fails ends the job. Independent of ReFrame.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import shlex
 from collections import Counter
@@ -64,7 +65,8 @@ class Loop:
     """The parts of a job script around the launcher's command.
 
     :ivar before: lines before it.
-    :ivar words: between ``./task.sh`` and the program, as the shell reads them.
+    :ivar words: between the sample, the first word after ``./task.sh``, and the program, as the
+        shell reads them.
     :ivar redirections: after the program's arguments.
     :ivar after: lines after it.
     """
@@ -73,6 +75,7 @@ class Loop:
     words: list[str]
     redirections: list[str]
     after: list[str]
+    sample: str = "$sample"
 
 
 def runs(layouts: Sequence[Layout], count: int) -> Iterator[Run]:
@@ -171,10 +174,14 @@ def rounds_loop(
     :arg task: words between ``./task.sh`` and the program.
     :arg note: comment in the script about the rounds.
     """
-    cases = [
-        f"{number}) pairs='{' '.join(f'{first}-{second}' for first, second in pairs)}' ;;"
-        for number, pairs in enumerate(rounds)
-    ]
+    seen: set[int] = set()
+    cases = []
+    for number, pairs in enumerate(rounds):
+        # A node that the first round leaves idle reports its facts in a later one.
+        facts = " facts=0" if number and not seen.issuperset(itertools.chain(*pairs)) else ""
+        seen.update(itertools.chain(*pairs))
+        listed_pairs = " ".join(f"{first}-{second}" for first, second in pairs)
+        cases.append(f"{number}) pairs='{listed_pairs}'{facts} ;;")
     return Loop(
         [
             f"mapfile -t nodes < <({listed})",
@@ -183,6 +190,7 @@ def rounds_loop(
             f'not {nodes}: ${{nodes[*]}}" >&2; exit 1; }}',
             "failed=0",
             f"for sample in $(seq 0 {len(rounds) - 1}); do  # {note}",
+            "facts=$sample",
             "case $sample in",
             *cases,
             "esac",
@@ -211,6 +219,7 @@ def rounds_loop(
             "done",
             "[ $failed = 0 ] || exit $failed",
         ],
+        sample="$facts",
     )
 
 
