@@ -20,6 +20,9 @@ from ground.site import Site
 #: Healthy nights before each fault, and nights with it at most.
 BEFORE, NIGHTS = 2, 2
 
+#: Asks for healthy nights alone.
+HEALTHY = "healthy"
+
 #: Healthy nights after which a baseline is made: those that follow are under strict rules.
 LEARNED = 3
 
@@ -61,7 +64,7 @@ class Fault:
     :ivar measure: which command of a night is to find it: ``pairs`` or ``nodes``, then ``screen``;
         or ``hosts``: the pairs, then ``compare`` by the facts of the hosts.
     :ivar expected: what may be named for it, as ``node r1n3``.
-    :ivar blamed: the node that messages must name, and no other; None if it is not one node.
+    :ivar blamed: the node that messages must name, and no other; None for all nodes.
     :ivar machine: fields of the machine that differ from machine.yaml.
     """
 
@@ -221,8 +224,9 @@ def night(site: Site, fault: Fault, number: int, before: set[str]) -> Found:
     blamed = {n for line in (done.stdout + done.stderr).splitlines() for n in said_of(line, site)}
     if done.returncode and blamed:
         found.command, found.code = command.split(",")[0], done.returncode
-        found.night = number if fault.blamed is None or blamed == {fault.blamed} else 0
-        found.named = " ".join(sorted(blamed))
+        culprits = {fault.blamed} if fault.blamed else {*site.there.names}
+        found.night = number if blamed == culprits else 0
+        found.named = "all nodes" if blamed == {*site.there.names} else " ".join(sorted(blamed))
     return found
 
 
@@ -303,6 +307,7 @@ def healthy_nights(site: Site, count: int, measures: set[str], place: str) -> No
 def main(wanted: str = "", nights: str = f"{BEFORE}") -> int:
     """Runs the list, or the faults whose names match, and writes what was measured.
 
+    :arg wanted: pattern of names; ``healthy`` for nights without a fault alone.
     :arg nights: healthy nights before them.
     """
     if why := missing():
@@ -310,7 +315,8 @@ def main(wanted: str = "", nights: str = f"{BEFORE}") -> int:
         return 2
     chosen = [fault for fault in FAULTS if re.search(wanted, fault.name)]
     for machine in ({}, OVERSUBSCRIBED):
-        if faults := [fault for fault in chosen if fault.machine == machine]:
+        faults = [fault for fault in chosen if fault.machine == machine]
+        if faults or wanted == HEALTHY:
             measured_on(machine, faults, int(nights))
     return 0
 
@@ -332,6 +338,7 @@ def measured_on(changes: dict[str, float], faults: list[Fault], nights: int) -> 
             known |= {"before": BEFORE, "nights": NIGHTS}
         place = "oversubscribed" if changes else "healthy"
         measures = {"nodes" if fault.measure == "nodes" else "pairs" for fault in faults}
+        measures = measures or {"pairs", "nodes"}
         healthy_nights(site, nights, measures, place)
         healthy = Path(kept, "results")
         site.keep(healthy)
