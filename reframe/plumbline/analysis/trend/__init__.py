@@ -17,19 +17,13 @@ from scipy import stats as distributions
 from plumbline.analysis import stats
 from plumbline.analysis.trend import reading
 from plumbline.analysis.trend.partition import WARM_UP
-from plumbline.analysis.trend.reading import Episode, Reading
+from plumbline.analysis.trend.reading import BACK, LONGEST, WINDOW, Episode, Reading
 from plumbline.history.series import Series
 
 #: Fewest measured nights of a series that is judged.
 NIGHTS = WARM_UP + 1
-#: Nights before a change, and last ones until the next, that its size is computed from.
-WINDOW = 30
-#: Approximate number of independent chances per night to look like a change.
-CHANCES = 30
-#: A later change ends a finding if it takes back at least this share.
-BACK = 0.5
 #: Last nights that give the size of a drift, and show whether a change slowly came back.
-RECENT = 14
+RECENT = 2 * LONGEST
 
 
 @dataclass
@@ -189,7 +183,8 @@ def _finding(
     worse = down if better == "higher" else better == "lower" and not down
     lasting = "regression" if worse else "improvement" if better != "neither" else "change"
     kinds = {"pulse": "transient", "ramp": "drift", "step": lasting, "suspect": "suspect"}
-    chance = CHANCES * distributions.chi2.sf(2 * max(episode.evidence, 0.0), 1)
+    # A month has about so many independent chances to look like a change.
+    chance = WINDOW * distributions.chi2.sf(2 * max(episode.evidence, 0.0), 1)
     revised = episode.revised
     return Finding(
         kind=kinds[episode.kind],

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from plumbline.analysis import trend
-from plumbline.analysis.trend import table
+from plumbline.analysis.trend import reading, table
 from plumbline.history.series import Series
 
 #: Fewest series that are judged in several processes, so many in each at once.
-MANY = 128
+MANY = 4 * reading.TOGETHER
 
 Night = int | str
 

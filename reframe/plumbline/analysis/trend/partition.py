@@ -35,35 +35,42 @@ from scipy import special
 
 from plumbline.analysis import stats
 
-#: First measured nights, from which the noise is known; no change is looked for in them.
+#: First measured nights, from which the noise is known; no change is looked for in them. More know
+#: the noise better; fewer judge a series sooner.
 WARM_UP = 20
 #: Autocorrelated noise that is tried: correlation from one night to the next, and variance as a
-#: multiple of the white noise's. The first is none.
+#: multiple of the white noise's. The first is none. More kinds explain more of what is no change,
+#: and take time in proportion.
 NOISES = ((0.0, 0.0), (0.6, 4.0), (0.9, 4.0), (0.95, 0.5), (0.95, 4.0))
-#: Nats that the first change costs; a later one costs less, see :func:`_cost_of_change`.
-CHANGE, AGAIN = 5.1, 0.65
+#: Nats that the first change costs, and one a night after another, see :func:`_cost_of_change`:
+#: its odds, and a new level that may be anywhere within 50 sigma. More make fewer false alarms, and
+#: miss more small changes, or second ones.
+CHANGE, AGAIN = 5.1 + math.log(50), 0.65 + math.log(50)
 #: Nats that each of the first so many nights of autocorrelated noise costs: until it is known well,
-#: it explains changes too easily.
+#: it explains changes too easily. More find small steps in young series, and make false alarms
+#: where the noise is autocorrelated.
 DOUBT, DOUBTED = 0.05, 110
 #: Most autocorrelated noise (relative standard deviation); a nat for each night that has more. What
-#: moves further is a change.
+#: moves further is a change. More make fewer false alarms of slow noise, and miss more changes
+#: in it.
 SLOW = 0.03
-#: New levels are spread over so many sigma.
-WIDE = 50.0
-#: Outliers are spread over so much (relative), and over so many sigma at least.
+#: Outliers are spread over so much (relative), and over so many sigma at least. Wider ones cost
+#: more, so that a change is believed sooner, and an outlier taken for one.
 OUTLIERS = 0.30, 7.0
-#: Outliers among so many nights that are assumed before any night is known.
+#: Outliers among so many nights that are assumed before any night is known. More of the first: a
+#: night far off is sooner an outlier than a change; more of the second: that is learned later.
 PRIOR = 0.5, 60.0
-#: Nights whose noise counts; it may change slowly.
+#: Nights whose noise counts. More estimate it better; fewer follow it sooner if it changes.
 MEMORY = 100
-#: Partitions that are kept for each noise.
+#: Partitions that are kept for each noise. Fewer are faster, and may lose the best one.
 KEPT = 24
-#: Least standard deviation of a night: relative, and in units of the last printed digit, so that
-#: one digit is no change (:data:`~plumbline.analysis.trend.reading.LEAST_SIGMAS`).
-FLOOR, DIGIT = 0.001, 0.85
-#: Nights of a level at least; a single night is an outlier.
-SHORTEST = 2
-#: A level is certain with so many nights that are no outliers.
+#: Least standard deviation of a night (relative). Less finds smaller changes in quiet series, and
+#: reports what is hardly measurable.
+FLOOR = 0.001
+#: Least size of a change, in sigma of a night. Less finds smaller changes, and makes false alarms.
+LEAST_SIGMAS = 1.2
+#: A level is certain with so many nights that are no outliers. More confirm a change later; fewer
+#: let two outliers be one.
 CONFIRMED = 1.8
 
 
@@ -164,7 +171,9 @@ class _Search:
         self.start = np.zeros(shape, dtype=np.intp)
         with np.errstate(invalid="ignore"):
             steps = np.nanmedian(np.abs(np.diff(values[:, :WARM_UP])), axis=1)
-        floor = np.maximum(FLOOR, [DIGIT * _resolution(row) for row in values[:, :WARM_UP]])
+        # So much that a change by one unit of the last digit is below LEAST_SIGMAS.
+        digit = 1.02 / LEAST_SIGMAS * np.array([_resolution(row) for row in values[:, :WARM_UP]])
+        floor = np.maximum(FLOOR, digit)
         self.floor = floor[:, None, None] ** 2
         usual = np.maximum(stats.MAD_TO_STD * steps / math.sqrt(2), floor)
         rough = [1 + share * (1 - memory) for memory, share in NOISES]
@@ -213,7 +222,8 @@ class _Search:
                     "outliers": none}  # fmt: skip
         age, first = night - self.start, self.start == 0
         cost = self.cost + _cost_of_change(age, first)
-        cost[(age < SHORTEST) & ~first] = np.inf
+        # A single night is an outlier.
+        cost[(age < CONFIRMED) & ~first] = np.inf
         parent = cost.argmin(axis=2)[:, :, None]
 
         def of(field: np.ndarray) -> np.ndarray:
@@ -223,7 +233,7 @@ class _Search:
         spread = variance * self.gains[0, :, 2, 0]
         return {
             "before": of(self.start),
-            "cost": of(cost) + math.log(WIDE) + np.log(spread) / 2,
+            "cost": of(cost) + np.log(spread) / 2,
             "level": value - drift,
             "drift": self.memory * drift,
             "variance": variance,

@@ -14,39 +14,48 @@ import numpy as np
 
 from plumbline.analysis import stats
 from plumbline.analysis.trend import partition
-from plumbline.analysis.trend.partition import CONFIRMED, NOISES, WARM_UP, Partitions
+from plumbline.analysis.trend.partition import (
+    CONFIRMED,
+    LEAST_SIGMAS,
+    NOISES,
+    OUTLIERS,
+    WARM_UP,
+    Partitions,
+)
 
 #: Against a division by zero where values never vary.
 TINY = 1e-12
-#: Least size of a change: relative, and in sigma of a night.
-LEAST, LEAST_SIGMAS = 0.008, 1.2
-#: Evidence (nats) that a change needs beside its cost: from the fourth night on; before, when two
-#: outliers look like it; and after so many nights, when autocorrelated noise does, or if it began
-#: in the second half of the first nights, from which the noise is known.
-EVIDENCE, EARLY, LATE = 0.5, 4.0, 8.0
-FOURTH, LATEST = 3.8, 15
-#: Evidence where no other partition is kept: as much as 20 sigma.
-CERTAINTY = 200.0
-#: A night is reported at once if it is so many sigma off, and off by so much or by so many sigma.
-FAR, FAR_SIZE, CERTAIN = 3.2, 0.045, 7.0
-#: The report holds while the value is so many sigma off, or off by half of it.
+#: Least size of a change (relative). Less reports smaller ones, and more of what does not matter.
+LEAST = 0.008
+#: Evidence (nats) that a change needs beside its cost; the second, in its first three nights, when
+#: two outliers look like it. More make fewer false alarms, and report changes later.
+EVIDENCE, EARLY = 0.5, 4.0
+#: A night is reported at once if it is so many sigma off, and off by so much or as far as an
+#: outlier. Less reports more losses on their first night, and more nights that come back.
+FAR, FAR_SIZE = 3.2, 0.045
+#: The report holds while the value is so many sigma off, or off by half of it. More keep outliers
+#: for longer; fewer drop a loss whose second night looks better.
 HOLDS = 2.0
-#: Longest transient, and most nights by which later nights may date a change anew.
+#: Longest transient, and most nights by which later nights may date a change anew. More take a
+#: repaired loss for a transient; fewer take a long transient for two changes.
 LONGEST = 7
-#: A level is back if less than this share of the change is left.
+#: A level is back if less than this share of the change is left. More call a partial repair a
+#: return; less, a return with noise a second change.
 BACK = 0.5
 #: Up to this share of outliers, an unconfirmed night is reported as a change, not as a suspect.
+#: More report losses in series with outliers, and outliers as losses.
 CLEAN = 0.007
-#: Nights of the level before a change that its size is computed from.
+#: Nights of the level before a change that its size is computed from: more know it better, fewer
+#: follow what moves slowly. Twice as many are the most between two changes that may be one drift;
+#: half as many, the fewest of a drift, and of a change that autocorrelated noise looks like.
 WINDOW = 30
-#: Most nights between two changes to the same side that may be one drift.
-STAIRS = 60
 #: A change is a drift if a ramp explains it better by so much (twice the nats), asked on every
-#: so many nights.
+#: so many nights. More call a drift a step; less, a step with noise a drift. Seldom is faster.
 RAMP, EVERY = 15.0, 5
-#: Autocorrelated noise moves the level of two weeks by so many standard deviations at most.
+#: Autocorrelated noise moves the level of two weeks by so many standard deviations at most. More
+#: miss drifts in such noise; fewer report the noise.
 DRIFTED = 3.0
-#: Series that are read at once: more do not fit the processor's cache.
+#: Series that are read at once: more do not fit the processor's cache, fewer cost more calls.
 TOGETHER = 32
 
 
@@ -83,9 +92,11 @@ class Episode:
 
 def needed(found: Partitions, series: int, start: int, night: int) -> float:
     """Return the evidence (nats) that the last change needs on a night to be reported."""
-    if found.weight[series, night] < FOURTH:
+    if found.weight[series, night] < CONFIRMED + 2:
         return EARLY
-    return LATE if night - start > LATEST or start < WARM_UP else EVIDENCE
+    # Autocorrelated noise looks like a change that shows only so late, or that began in the second
+    # half of the first nights, from which the noise is known.
+    return 2 * EARLY if night - start > WINDOW // 2 or start < WARM_UP else EVIDENCE
 
 
 @dataclass
@@ -192,7 +203,7 @@ class Reader:
         return abs(size) < max(LEAST, LEAST_SIGMAS * self.found.sigma[self.series, night])
 
     def _evidence(self, night: int) -> float:
-        return float(min(self.found.evidence[self.series, night], CERTAINTY))
+        return float(self.found.evidence[self.series, night])
 
     def _of_alert(self, episode: Episode) -> None:
         """Date the report to the night that was reported at once."""
@@ -249,9 +260,9 @@ class Reader:
     def _drift(self, night: int) -> None:
         """Make a drift of the last change, if a ramp explains all nights since better."""
         last = next((e for e in reversed(self.episodes) if e.kind in ("step", "ramp")), None)
-        if last is None or night - last.dated > STAIRS or last.moved < last.regime + 2:
+        if last is None or night - last.dated > 2 * WINDOW or last.moved < last.regime + 2:
             return
-        if night - last.moved < 3 * EVERY:
+        if night - last.moved < WINDOW // 2:
             return
         nights, part = _usual(self.x[last.regime : night + 1])
         step = last.moved - last.regime
@@ -291,7 +302,9 @@ class Reader:
         end = drift.end or drift.dated
         if night - end < 2 * EVERY:
             return False
-        further = self._level(end, night + 1) - self._level(max(drift.start, end - 14), end)
+        further = self._level(end, night + 1) - self._level(
+            max(drift.start, end - 2 * LONGEST), end
+        )
         return further * drift.size > 0 and abs(further) > 0.1 * abs(drift.size)
 
     # -- single nights -----------------------------------------------------------------------------
@@ -310,7 +323,7 @@ class Reader:
             self.alert = None
         off = self.x[night] - self.found.expected[at]
         sigma = float(self.found.sigma[at])
-        far = abs(off) >= FAR * sigma and (abs(off) >= FAR_SIZE or abs(off) >= CERTAIN * sigma)
+        far = abs(off) >= FAR * sigma and (abs(off) >= FAR_SIZE or abs(off) >= OUTLIERS[1] * sigma)
         reported = any(night in (e.dated, e.revised) for e in self.episodes)
         if night >= WARM_UP and far and abs(off) >= LEAST and not reported:
             self.alert = _Alert(night, float(off), float(self.found.expected[at]), sigma)
@@ -327,7 +340,7 @@ class Reader:
             last = self.found.start[self.series] == episode.moved
             if last.any() and episode.kind != "pulse":
                 best = float(self.found.evidence[self.series][last].max())
-                episode.evidence = max(episode.evidence, min(best, CERTAINTY))
+                episode.evidence = max(episode.evidence, best)
             # Later nights may date it later, but it had begun when it was first reported.
             episode.start = min(episode.start, episode.detected)
             episode.moved = min(episode.moved, episode.detected)
@@ -364,8 +377,8 @@ def _one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
     if first.kind == "ramp" and first.end:
         reached = np.median(x[first.end - LONGEST : first.end + 1]) - first.before
         month = abs(reached) / max(first.end - first.start, 1) * 4 * LONGEST
-        return then.start - first.end <= STAIRS and abs(then.size) <= month
-    if not 2 * LONGEST <= then.start - first.start <= STAIRS:
+        return then.start - first.end <= 2 * WINDOW and abs(then.size) <= month
+    if not 2 * LONGEST <= then.start - first.start <= 2 * WINDOW:
         return False
     nights, part = _usual(x[first.regime : then.detected + 1])
     a, b, n = first.start - first.regime, then.start - first.regime, len(part)

@@ -123,7 +123,8 @@ def _evidence(
     of the best one."""
     found, row = read.partitions, read.row
     nights = np.flatnonzero(found.start[row, : last + 1] == start)
-    every = [(round(float(min(found.evidence[row, night], reading.CERTAINTY)), 2),
+    # Infinite where no other partition is kept, which JSON has no number for: as much as 20 sigma.
+    every = [(round(float(min(found.evidence[row, night], 20**2 / 2)), 2),
               reading.needed(found, row, start, int(night))) for night in nights]  # fmt: skip
     enough = [pair for pair in every if pair[0] >= pair[1]]
     return enough[0] if enough else max(every, default=(None, None))
