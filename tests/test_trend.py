@@ -15,7 +15,7 @@ import pytest
 from conftest import Done, asked
 from nights import Plan
 from plumbline.analysis import stats, trend
-from plumbline.analysis.trend import following, partition, reading, table
+from plumbline.analysis.trend import following, partition, reading, table, why
 from plumbline.analysis.trend.reading import Episode
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
@@ -455,6 +455,14 @@ def test_why_has_the_levels_and_the_evidence(tmp_path, broken):
     assert [row["start"] for row in rows] == ["2026-01-01", "2026-03-02"]
     text = run("--input", path, "--why", "", "--format", "text").out
     assert max(map(len, text.splitlines())) <= 100 and {"a", "b"} <= {*text.splitlines()}
+
+
+def test_why_has_a_number_for_a_change_beyond_doubt():
+    """Where no partition without the change is kept: JSON has none for infinity."""
+    count = 60
+    zero, start, sure = np.zeros(count), np.full(count, 30), np.full(count, np.inf)
+    found = partition.Partitions(start, start, zero + 9, sure, zero, zero, zero, start[:, None])
+    assert why._evidence(found, 30, count - 1) == (200, reading.EVIDENCE)
 
 
 def test_why_names_the_autocorrelated_noise(tmp_path):

@@ -17,7 +17,7 @@ from scipy import stats as distributions
 from plumbline.analysis import stats
 from plumbline.analysis.trend import reading
 from plumbline.analysis.trend.partition import WARM_UP
-from plumbline.analysis.trend.reading import BACK, LONGEST, WINDOW, Episode, Reading
+from plumbline.analysis.trend.reading import BACK, LONGEST, WINDOW, Episode, Reader
 from plumbline.history.series import Series
 
 #: Fewest measured nights of a series that is judged.
@@ -102,8 +102,8 @@ def judge_all(series: Sequence[Work], hindsight: bool = True) -> list[SeriesJudg
     ]
 
 
-def _judgement(read: Reading, better: str, hindsight: bool) -> SeriesJudgement:
-    logs, episodes, measured = read.values, read.episodes, read.nights
+def _judgement(read: Reader, better: str, hindsight: bool) -> SeriesJudgement:
+    logs, episodes, measured = read.x, read.episodes, read.nights
     for episode in episodes if hindsight else ():
         episode.start = episode.moved
     usual = np.ones(len(logs), dtype=bool)

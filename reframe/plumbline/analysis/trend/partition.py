@@ -31,7 +31,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+from scipy import stats as distributions
 
 from plumbline.analysis import stats
 
@@ -76,14 +76,15 @@ CONFIRMED = 1.8
 
 @dataclass(frozen=True)
 class Partitions:
-    """The best partition of each series on each night: arrays of series x nights.
+    """The best partition of a series on each night but the first: arrays of nights.
 
     :ivar start: first night of the last level. :ivar noise: index into :data:`NOISES`.
     :ivar weight: nights of that level that are no outliers.
-    :ivar evidence: nats by which it is better than all without the last change.
+    :ivar evidence: nats by which it is better than all without the last change; infinite if none
+        of those is kept.
     :ivar expected: prediction of the night from those before; ``sigma``: its standard deviation.
     :ivar outliers: estimated share of outliers.
-    :ivar before: series x nights x noises: first night of the level before one that begins there.
+    :ivar before: nights x noises: first night of the level before one that begins there.
     """
 
     start: np.ndarray
@@ -95,13 +96,13 @@ class Partitions:
     outliers: np.ndarray
     before: np.ndarray
 
-    def changes(self, series: int, night: int) -> list[int]:
+    def changes(self, night: int) -> list[int]:
         """Return the first nights of all levels but the first, as they were known on a night."""
-        noise, start = int(self.noise[series, night]), int(self.start[series, night])
+        noise, start = self.noise[night], int(self.start[night])
         found: list[int] = []
         while start > 0:
             found.append(start)
-            start = int(self.before[series, start, noise])
+            start = int(self.before[start, noise])
         return found[::-1]
 
 
@@ -115,9 +116,9 @@ def _gains(count: int) -> np.ndarray:
     found = np.empty((2, len(NOISES), 3, count))
     for number, (memory, share) in enumerate(NOISES):
         fresh = share * (1 - memory**2)
-        known = share
-        for _ in range(200):
-            known = memory**2 * known / (known + 1) + fresh
+        # The noise's variance when it is predicted from all nights before: k = m² k / (k + 1) + f.
+        root = memory**2 + fresh - 1
+        known = (root + math.sqrt(root**2 + 4 * fresh)) / 2
         for first, noise in enumerate((known, share)):
             # The level is not known at all: it is what the first night shows.
             level, both, rest = noise + 1.0, -noise * memory, noise * memory**2 + fresh
@@ -143,20 +144,14 @@ def _cost_of_change(age: np.ndarray, first: np.ndarray) -> np.ndarray:
     return np.where(first, CHANGE, np.minimum(CHANGE, AGAIN + np.log(age)))
 
 
-def best(values: np.ndarray) -> Partitions:
-    """Return the best partitions of series, from the nights up to each.
-
-    :arg values: logarithms, series x nights; NaN after the last night of a shorter series.
-    """
-    return _Search(values).run()
-
-
-class _Search:
+class Search:
     """The partitions that are kept, as arrays of series x noises x :data:`KEPT`.
 
+    :arg values: logarithms, series x more nights than :data:`WARM_UP`; NaN after a shorter one.
     :ivar cost: nats. :ivar level: of the last level; ``drift``: the autocorrelated noise predicted
         for the next night. :ivar variance: of the white noise. :ivar outliers: number until now.
     :ivar weight: nights of the last level that are no outliers. :ivar start: its first night.
+    :ivar known: nights that the variance counts, for each night; ``height``: Student's t at zero.
     """
 
     def __init__(self, values: np.ndarray):
@@ -164,48 +159,49 @@ class _Search:
         self.series, self.nights = values.shape
         self.memory, self.share = np.array(NOISES).T
         self.gains = _gains(self.nights + 1)
+        steps = np.median(np.abs(np.diff(values[:, :WARM_UP])), axis=1)
+        # With so much noise, a change by one unit of the last digit is below LEAST_SIGMAS.
+        floor = np.maximum(FLOOR, 1.02 / LEAST_SIGMAS * _resolution(values[:, :WARM_UP]))
+        self.floor = floor[:, None, None] ** 2
+        sigma = np.maximum(stats.MAD_TO_STD * steps / math.sqrt(2), floor)
+        usual = sigma[:, None] ** 2 / (1 + self.share * (1 - self.memory))
+        # Until a change, one partition of each noise: the first night begins its only level.
         shape = self.series, len(NOISES), KEPT
         self.cost = np.full(shape, np.inf)
-        self.level, self.drift, self.outliers, self.weight = (np.zeros(shape) for _ in range(4))
-        self.variance = np.ones(shape)
+        self.cost[:, :, 0] = np.log(usual) / 2
+        self.level = np.zeros(shape) + self.values[:, :1, None]
+        self.variance = np.repeat(usual[:, :, None], KEPT, axis=2)
+        self.drift, self.outliers, self.weight = np.zeros(shape), np.zeros(shape), np.ones(shape)
         self.start = np.zeros(shape, dtype=np.intp)
-        with np.errstate(invalid="ignore"):
-            steps = np.nanmedian(np.abs(np.diff(values[:, :WARM_UP])), axis=1)
-        # So much that a change by one unit of the last digit is below LEAST_SIGMAS.
-        digit = 1.02 / LEAST_SIGMAS * np.array([_resolution(row) for row in values[:, :WARM_UP]])
-        floor = np.maximum(FLOOR, digit)
-        self.floor = floor[:, None, None] ** 2
-        usual = np.maximum(stats.MAD_TO_STD * steps / math.sqrt(2), floor)
-        rough = [1 + share * (1 - memory) for memory, share in NOISES]
-        self.usual = usual[:, None] ** 2 / np.array(rough)
+        self.known = np.minimum(np.arange(self.nights) + 5.0, MEMORY)
+        self.height = distributions.t.logpdf(0, self.known)
 
-    def run(self) -> Partitions:
-        each = np.arange(self.series)
+    def run(self) -> list[Partitions]:
+        """Return each series' best partitions, from the nights up to each."""
         shape = self.series, self.nights
         start, noise = np.zeros(shape, dtype=np.intp), np.zeros(shape, dtype=np.intp)
         weight, evidence, expected, sigma, share = (np.zeros(shape) for _ in range(5))
         before = np.full((*shape, len(NOISES)), -1, dtype=np.intp)
-        for night in range(self.nights):
-            if night:
-                # A level of one night may be an outlier: what it was before is expected.
-                firm = (self.weight >= CONFIRMED) | (self.start == 0)
-                top = self._least(np.where(firm, self.cost, np.inf))
-                expected[:, night] = self.level[top] + self.drift[top]
-                spread = self.gains[(self.start[top] == 0) * 1, top[1], 2, night - self.start[top]]
-                sigma[:, night] = np.sqrt(self.variance[top] * spread)
+        for night in range(1, self.nights):
+            # A level of one night may be an outlier: what it was before is expected.
+            firm = (self.weight >= CONFIRMED) | (self.start == 0)
+            top = self._least(np.where(firm, self.cost, np.inf))
+            expected[:, night] = self.level[top] + self.drift[top]
+            spread = self.gains[(self.start[top] == 0) * 1, top[1], 2, night - self.start[top]]
+            sigma[:, night] = np.sqrt(self.variance[top] * spread)
             newest = self._newest(night)
             before[:, night] = newest.pop("before")
-            if night:
-                self._see(night)
+            self._see(night)
             self._insert(night, newest)
             top = self._least(self.cost)
             start[:, night], noise[:, night] = self.start[top], top[1]
             weight[:, night] = self.weight[top]
             share[:, night] = (PRIOR[0] + self.outliers[top]) / (PRIOR[1] + night)
-            last = before[each, self.start[top], top[1]]
+            last = before[top[0], self.start[top], top[1]]
             without = np.where(self.start <= last[:, None, None], self.cost, np.inf)
             evidence[:, night] = without.reshape(self.series, -1).min(axis=1) - self.cost[top]
-        return Partitions(start, noise, weight, evidence, expected, sigma, share, before)
+        fields = start, noise, weight, evidence, expected, sigma, share, before
+        return [Partitions(*rows) for rows in zip(*fields, strict=True)]
 
     def _least(self, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return where each series has its partition of least cost."""
@@ -214,12 +210,6 @@ class _Search:
 
     def _newest(self, night: int) -> dict[str, np.ndarray]:
         """Return, for each series and noise, the partition whose last level begins tonight."""
-        value = self.values[:, night, None]
-        if not night:
-            none = np.zeros_like(self.usual)
-            return {"before": np.full(none.shape, -1), "cost": np.log(self.usual) / 2,
-                    "level": value - none, "drift": none, "variance": self.usual,
-                    "outliers": none}  # fmt: skip
         age, first = night - self.start, self.start == 0
         cost = self.cost + _cost_of_change(age, first)
         # A single night is an outlier.
@@ -230,11 +220,10 @@ class _Search:
             return np.take_along_axis(field, parent, axis=2)[:, :, 0]
 
         drift, variance = of(self.drift), of(self.variance)
-        spread = variance * self.gains[0, :, 2, 0]
         return {
             "before": of(self.start),
-            "cost": of(cost) + np.log(spread) / 2,
-            "level": value - drift,
+            "cost": of(cost) + np.log(variance * self.gains[0, :, 2, 0]) / 2,
+            "level": self.values[:, night, None] - drift,
             "drift": self.memory * drift,
             "variance": variance,
             "outliers": of(self.outliers),
@@ -248,17 +237,18 @@ class _Search:
         at = where * self.gains.shape[-1] + age
         up, down = flat[at], flat[at + self.gains.shape[-1]]
         spread = flat[at + 2 * self.gains.shape[-1]]
-        known = min(night + 5.0, MEMORY)
+        known = self.known[night]
         off = self.values[:, night, None, None] - self.level - self.drift
         square = off * off / spread
         often = (PRIOR[0] + self.outliers) / (PRIOR[1] + night)
         sigma = np.log(self.variance * spread) / 2
-        # Student's t, since the variance is that of so many nights; less its constant.
-        usual = np.log1p(-often) - (known + 1) / 2 * np.log1p(square / self.variance / known)
+        # Student's t, since the variance is that of so many nights.
+        usual = np.log1p(-often) + self.height[night]
+        usual -= (known + 1) / 2 * np.log1p(square / self.variance / known)
         wide = np.maximum(math.log(OUTLIERS[0]) - sigma, math.log(OUTLIERS[1]))
-        seen = np.logaddexp(usual, np.log(often) - wide - _height(known))
+        seen = np.logaddexp(usual, np.log(often) - wide)
         weight = np.exp(usual - seen)
-        self.cost += sigma - seen - _height(known)
+        self.cost += sigma - seen
         if night <= DOUBTED:
             self.cost[:, self.memory > 0] += DOUBT
         self.cost[self.share[:, None] * self.variance > SLOW**2] += 1
@@ -280,15 +270,9 @@ class _Search:
         self.weight[where], self.start[where] = 1.0, night
 
 
-def _resolution(values: np.ndarray) -> float:
-    """Return the least difference of values: a unit of the last digit, if they have few digits."""
-    differences = np.diff(np.unique(np.round(values[~np.isnan(values)], 9)))
-    return float(differences.min(initial=np.inf)) if len(differences) else 0.0
-
-
-def _height(known: float) -> float:
-    """Return the logarithm of Student's t density at zero."""
-    return float(
-        special.gammaln((known + 1) / 2) - special.gammaln(known / 2)
-        - math.log(known * math.pi) / 2
-    )  # fmt: skip
+def _resolution(values: np.ndarray) -> np.ndarray:
+    """Return each series' least difference of values: a unit of the last digit, if they have few
+    digits; 0 if none differ."""
+    steps = np.diff(np.sort(np.round(values, 9), axis=1), axis=1)
+    least = np.where(steps > 0, steps, np.inf).min(axis=1)
+    return np.where(np.isfinite(least), least, 0.0)

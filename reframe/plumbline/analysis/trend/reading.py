@@ -14,14 +14,7 @@ import numpy as np
 
 from plumbline.analysis import stats
 from plumbline.analysis.trend import partition
-from plumbline.analysis.trend.partition import (
-    CONFIRMED,
-    LEAST_SIGMAS,
-    NOISES,
-    OUTLIERS,
-    WARM_UP,
-    Partitions,
-)
+from plumbline.analysis.trend.partition import CONFIRMED, NOISES, WARM_UP, Partitions
 
 #: Against a division by zero where values never vary.
 TINY = 1e-12
@@ -90,54 +83,40 @@ class Episode:
         self.dated, self.moved = self.detected, self.start
 
 
-def needed(found: Partitions, series: int, start: int, night: int) -> float:
+def needed(found: Partitions, start: int, night: int) -> float:
     """Return the evidence (nats) that the last change needs on a night to be reported."""
-    if found.weight[series, night] < CONFIRMED + 2:
+    if found.weight[night] < CONFIRMED + 2:
         return EARLY
     # Autocorrelated noise looks like a change that shows only so late, or that began in the second
     # half of the first nights, from which the noise is known.
     return 2 * EARLY if night - start > WINDOW // 2 or start < WARM_UP else EVIDENCE
 
 
-@dataclass
-class _Alert:
-    """A night far off that no change explains yet."""
-
-    night: int
-    off: float
-    expected: float
-    sigma: float
-
-
 class Reader:
     """Reads one series, night by night.
 
-    :ivar outliers: first and last night of each run that stood out and came back unconfirmed.
+    :ivar x: logarithms of all measurements, in order; ``nights``: the night of each.
+    :ivar outliers: first and last value of each run that stood out and came back unconfirmed.
+    :ivar known: first nights of changes that are known, with the episode that reported each.
+    :ivar alert: a night far off that no change explains yet.
     """
 
-    def __init__(
-        self, values: np.ndarray, nights: np.ndarray, found: Partitions, series: int
-    ) -> None:
-        self.x, self.nights, self.found, self.series = values, nights, found, series
+    def __init__(self, values: np.ndarray, nights: np.ndarray, found: Partitions) -> None:
+        self.x, self.nights, self.found = values, nights, found
         self.episodes: list[Episode] = []
         self.outliers: list[tuple[int, int]] = []
-        #: First nights of changes that are known, with the episode that reported each.
         self.known: dict[int, Episode | None] = {}
-        self.alert: _Alert | None = None
+        self.alert: int | None = None
 
     def read(self) -> Reader:
         """Read all nights after the warm-up."""
-        starts, noise = self.found.start[self.series], self.found.noise[self.series]
-        for night in range(WARM_UP - 1, len(self.x)):
-            changes = None
-            last = slice(night - 1, night + 1)
-            if night < WARM_UP or np.ptp(starts[last]) or np.ptp(noise[last]):
-                changes = self.found.changes(self.series, night)
-                self._follow(changes, night)
+        starts, noise = self.found.start, self.found.noise
+        self.known = dict.fromkeys(c for c in self.found.changes(WARM_UP - 1) if c < WARM_UP // 2)
+        for night in range(WARM_UP, len(self.x)):
             start = int(starts[night])
-            if night < WARM_UP:
-                self.known = dict.fromkeys(c for c in changes or () if c < WARM_UP // 2)
-            elif start and start not in self.known:
+            if start != starts[night - 1] or noise[night] != noise[night - 1]:
+                self._follow(night)
+            if start and start not in self.known:
                 self._last_change(start, night)
             self._same_night(night)
             if night % EVERY == 0:
@@ -148,32 +127,21 @@ class Reader:
 
     # -- changes -----------------------------------------------------------------------------------
 
-    def _follow(self, changes: list[int], night: int) -> None:
-        """Date the known changes anew."""
+    def _follow(self, night: int) -> None:
+        """Date the known changes anew, each to the nearest change to the same side."""
         known: dict[int, Episode | None] = {}
-        for start in changes:
-            before = [
-                k for k, episode in self.known.items()
-                if abs(k - start) <= LONGEST and self._same_side(episode, start, changes, night)
-            ]  # fmt: skip
-            if before:
-                nearest = min(before, key=lambda k: abs(k - start))
-                known[start] = self.known.pop(nearest)
+        bounds = [0, *self.found.changes(night), night + 1]
+        for before, start, until in zip(bounds, bounds[1:], bounds[2:], strict=False):
+            size = self._size(before, start, until)
+            near = [k for k, episode in self.known.items() if abs(k - start) <= LONGEST
+                    and (episode is None or size * episode.size > 0)]  # fmt: skip
+            if near:
+                known[start] = self.known.pop(min(near, key=lambda k: abs(k - start)))
         for start, episode in known.items():
             if episode is not None and episode.kind == "step":
                 episode.moved = start
         lost = {k: e for k, e in self.known.items() if e is not None and k not in known}
         self.known = known | {k: e for k, e in lost.items() if night - k <= 10 * LONGEST}
-
-    def _same_side(
-        self, episode: Episode | None, start: int, changes: list[int], night: int
-    ) -> bool:
-        if episode is None:
-            return True
-        number = changes.index(start)
-        before = changes[number - 1] if number else 0
-        until = changes[number + 1] if number + 1 < len(changes) else night + 1
-        return self._size(before, start, until) * episode.size > 0
 
     def _size(self, before: int, start: int, until: int) -> float:
         return float(np.median(self.x[start:until]) - self._level(before, start))
@@ -181,48 +149,47 @@ class Reader:
     def _level(self, begin: int, end: int) -> float:
         return float(np.median(self.x[max(begin, end - WINDOW) : end]))
 
+    def _small(self, size: float, night: int) -> bool:
+        return abs(size) < max(LEAST, partition.LEAST_SIGMAS * self.found.sigma[night])
+
     def _last_change(self, start: int, night: int) -> None:
         """Report the last change, once it is confirmed and large enough."""
-        at = self.series, night
-        if self.found.weight[at] < CONFIRMED or self.found.evidence[at] < needed(
-            self.found, self.series, start, night
-        ):
+        found = self.found
+        if found.weight[night] < CONFIRMED or found.evidence[night] < needed(found, start, night):
             return
-        before = int(self.found.before[self.series, start, self.found.noise[at]])
+        before = int(found.before[start, found.noise[night]])
         size = self._size(before, start, night + 1)
         if self._continues(start, size, night) or self._returned(before, start, night):
             self.alert = None
         elif not self._small(size, night):
-            episode = Episode("step", start, night, size, self._evidence(night), regime=before,
-                              before=self._level(before, start))  # fmt: skip
-            self._of_alert(episode)
-            self.known[start] = episode
-            self.episodes.append(episode)
+            self._report("step", start, night, size, before)
 
-    def _small(self, size: float, night: int) -> bool:
-        return abs(size) < max(LEAST, LEAST_SIGMAS * self.found.sigma[self.series, night])
-
-    def _evidence(self, night: int) -> float:
-        return float(self.found.evidence[self.series, night])
+    def _report(self, kind: str, start: int, night: int, size: float, regime: int) -> Episode:
+        evidence, before = float(self.found.evidence[night]), self._level(regime, start)
+        episode = Episode(kind, start, night, size, evidence, regime=regime, before=before)
+        self._of_alert(episode)
+        self.known[start] = episode
+        self.episodes.append(episode)
+        return episode
 
     def _of_alert(self, episode: Episode) -> None:
         """Date the report to the night that was reported at once."""
-        alert = self.alert
-        if alert is None or abs(alert.night - episode.start) > 1 or alert.off * episode.size < 0:
+        night = self.alert
+        if night is None or abs(night - episode.start) > 1 or self._off(night) * episode.size < 0:
             return
-        if abs(alert.off - episode.size) <= BACK * abs(alert.off) + HOLDS * alert.sigma:
-            episode.detected = min(episode.detected, alert.night)
-            episode.start = min(episode.start, alert.night)
+        off, noise = self._off(night), HOLDS * self.found.sigma[night]
+        if abs(off - episode.size) <= BACK * abs(off) + noise:
+            episode.detected = min(episode.detected, night)
+            episode.start = min(episode.start, night)
         self.alert = None
 
     def _returned(self, begin: int, start: int, night: int) -> bool:
         """Make a transient of the change before, if the level is back to that before it."""
         if not begin or start - begin > LONGEST:
             return False
-        regime = int(self.found.before[self.series, begin, self.found.noise[self.series, night]])
-        before = self._level(max(regime, 0), begin)
-        gone = float(np.median(self.x[begin:start])) - before
-        left = float(np.median(self.x[start : night + 1])) - before
+        regime = max(int(self.found.before[begin, self.found.noise[night]]), 0)
+        gone, left = (float(np.median(part)) - self._level(regime, begin)
+                      for part in (self.x[begin:start], self.x[start : night + 1]))  # fmt: skip
         if abs(left) > BACK * abs(gone):
             return False
         self.known[start] = None
@@ -230,11 +197,7 @@ class Reader:
         if self._small(gone, night):
             return True
         if episode is None:
-            episode = Episode("pulse", begin, night, gone, self._evidence(night),
-                              regime=max(regime, 0), before=before)  # fmt: skip
-            self._of_alert(episode)
-            self.episodes.append(episode)
-            self.known[begin] = episode
+            episode = self._report("pulse", begin, night, gone, regime)
         elif episode.kind == "step":
             episode.first, episode.revised = "step", night
         episode.kind, episode.end = "pulse", start - 1
@@ -246,16 +209,14 @@ class Reader:
         if last is None or last.kind != "pulse" or last.end is None or last.size * size <= 0:
             return False
         lasts = float(np.median(self.x[start : night + 1])) - last.before
-        if (
-            start - last.end > LONGEST
-            or lasts * last.size <= 0
-            or abs(lasts) < BACK * abs(last.size)
-        ):
+        if start - last.end > LONGEST or lasts / last.size < BACK:
             return False
         last.kind, last.end, last.dated = "step", None, night
         last.first, last.revised = "", None
         self.known[start] = last
         return True
+
+    # -- drifts ------------------------------------------------------------------------------------
 
     def _drift(self, night: int) -> None:
         """Make a drift of the last change, if a ramp explains all nights since better."""
@@ -264,38 +225,16 @@ class Reader:
             return
         if night - last.moved < WINDOW // 2:
             return
+        if last.kind == "ramp":
+            if self._went_on(last, night):
+                last.end, last.dated = night, night
+            return
         nights, part = _usual(self.x[last.regime : night + 1])
         step = last.moved - last.regime
         ramp, begin = _ramp(nights, part, step + LONGEST)
-        if last.kind == "step" and len(part) * math.log(ramp / _levels(nights, part, step)) > -RAMP:
-            return
-        if last.kind == "step":
-            last.kind, last.first, last.revised = "ramp", "step", night
+        if len(part) * math.log(ramp / _levels(nights, part, step)) <= -RAMP:
+            last.kind, last.first, last.revised, last.end = "ramp", "step", night, night
             last.start = last.moved = min(last.regime + begin, last.detected)
-        elif self._went_on(last, night):
-            last.end, last.dated = night, night
-        last.end = last.end or night
-
-    def _slow(self, night: int) -> None:
-        """Report a drift that autocorrelated noise seems to explain, but is too large for."""
-        regime = max(self.known, default=0)
-        if night - regime < 2 * WINDOW:
-            return
-        at = self.series, night
-        _, share = NOISES[self.found.noise[at]]
-        before = float(np.median(self.x[regime : regime + WINDOW]))
-        size = float(np.median(self.x[night + 1 - 2 * LONGEST : night + 1])) - before
-        # Standard deviation of the difference of two such means, of noise that keeps for weeks.
-        spread = self.found.sigma[at] * math.sqrt(1.4 * share + 0.16)
-        if abs(size) < max(DRIFTED * spread, LEAST) or share == 0:
-            return
-        if any(e.kind == "ramp" and e.size * size > 0 and e.start >= regime for e in self.episodes):
-            return
-        nights, part = _usual(self.x[regime : night + 1])
-        begin = regime + _ramp(nights, part, len(part))[1]
-        evidence = (size / spread) ** 2 / 2
-        self.episodes.append(Episode("ramp", begin, night, size, evidence, end=night,
-                                     regime=regime, before=before))  # fmt: skip
 
     def _went_on(self, drift: Episode, night: int) -> bool:
         """Return whether the value moved further since the drift was last seen to go on."""
@@ -305,42 +244,61 @@ class Reader:
         further = self._level(end, night + 1) - self._level(
             max(drift.start, end - 2 * LONGEST), end
         )
-        return further * drift.size > 0 and abs(further) > 0.1 * abs(drift.size)
+        return further / drift.size > 0.1
+
+    def _slow(self, night: int) -> None:
+        """Report a drift that autocorrelated noise seems to explain, but is too large for."""
+        regime = max(self.known, default=0)
+        if night - regime < 2 * WINDOW:
+            return
+        _, share = NOISES[self.found.noise[night]]
+        before = self._level(regime, regime + WINDOW)
+        size = self._level(night + 1 - 2 * LONGEST, night + 1) - before
+        # Standard deviation of the difference of two such means, of noise that keeps for weeks.
+        spread = self.found.sigma[night] * math.sqrt(1.4 * share + 0.16)
+        if abs(size) < max(DRIFTED * spread, LEAST) or share == 0:
+            return
+        if any(e.kind == "ramp" and e.size * size > 0 and e.start >= regime for e in self.episodes):
+            return
+        nights, part = _usual(self.x[regime : night + 1])
+        begin = regime + _ramp(nights, part, len(part))[1]
+        self.episodes.append(Episode("ramp", begin, night, size, (size / spread) ** 2 / 2,
+                                     end=night, regime=regime, before=before))  # fmt: skip
 
     # -- single nights -----------------------------------------------------------------------------
 
+    def _off(self, night: int) -> float:
+        return float(self.x[night] - self.found.expected[night])
+
     def _same_night(self, night: int) -> None:
         """Report a night far off at once, until it is confirmed or the value is back."""
-        alert, at = self.alert, (self.series, night)
-        if alert:
-            left = (self.x[night] - alert.expected) * np.sign(alert.off)
-            half, noise = BACK * abs(alert.off), HOLDS * alert.sigma
+        first = self.alert
+        if first is not None:
+            left = (self.x[night] - self.found.expected[first]) * np.sign(self._off(first))
+            half, noise = BACK * abs(self._off(first)), HOLDS * self.found.sigma[first]
             if left >= max(half - noise, min(half, noise)):
                 return
             # Refuted by the second value of its own night, it was never reported.
-            if self.nights[alert.night] < self.nights[night]:
-                self.outliers.append((alert.night, night - 1))
+            if self.nights[first] < self.nights[night]:
+                self.outliers.append((first, night - 1))
             self.alert = None
-        off = self.x[night] - self.found.expected[at]
-        sigma = float(self.found.sigma[at])
-        far = abs(off) >= FAR * sigma and (abs(off) >= FAR_SIZE or abs(off) >= OUTLIERS[1] * sigma)
-        reported = any(night in (e.dated, e.revised) for e in self.episodes)
-        if night >= WARM_UP and far and abs(off) >= LEAST and not reported:
-            self.alert = _Alert(night, float(off), float(self.found.expected[at]), sigma)
+        off, sigma = abs(self._off(night)), self.found.sigma[night]
+        far = off >= max(FAR * sigma, min(FAR_SIZE, partition.OUTLIERS[1] * sigma), LEAST)
+        if far and not any(night in (e.dated, e.revised) for e in self.episodes):
+            self.alert = night
 
     def _finish(self) -> None:
-        if self.alert:
-            alert = self.alert
-            dirty = self.found.outliers[self.series, alert.night - 1] > CLEAN
-            episode = Episode("suspect" if dirty else "step", alert.night, alert.night, alert.off,
-                              (alert.off / alert.sigma) ** 2 / 2, confirmed=False,
-                              before=alert.expected)  # fmt: skip
-            self.episodes.append(episode)
+        night = self.alert
+        if night is not None:
+            kind = "step" if self.found.outliers[night - 1] <= CLEAN else "suspect"
+            off = self._off(night)
+            evidence = float((off / self.found.sigma[night]) ** 2 / 2)
+            self.episodes.append(Episode(kind, night, night, off, evidence, confirmed=False,
+                                         before=float(self.found.expected[night])))  # fmt: skip
         for episode in self.episodes:
-            last = self.found.start[self.series] == episode.moved
+            last = self.found.start == episode.moved
             if last.any() and episode.kind != "pulse":
-                best = float(self.found.evidence[self.series][last].max())
-                episode.evidence = max(episode.evidence, best)
+                episode.evidence = max(episode.evidence, float(self.found.evidence[last].max()))
             # Later nights may date it later, but it had begun when it was first reported.
             episode.start = min(episode.start, episode.detected)
             episode.moved = min(episode.moved, episode.detected)
@@ -414,29 +372,13 @@ def _ramp(nights: np.ndarray, values: np.ndarray, last: int) -> tuple[float, int
     return max(float(centred @ centred - gain[best]), 0.0) + TINY, 3 * best
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What happened in a series.
-
-    :ivar values: logarithms of all measurements, in order; ``nights``: the night of each.
-    :ivar outliers: first and last value of each run that stood out and came back unconfirmed.
-    """
-
-    values: np.ndarray
-    nights: np.ndarray
-    episodes: list[Episode]
-    outliers: list[tuple[int, int]]
-    partitions: Partitions
-    row: int
-
-
-def read(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[Reading | None]:
+def read(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[Reader | None]:
     """Return what happened in each series; none in one with no more than :data:`WARM_UP` nights.
 
     :arg series: positive values and second measurements of the same nights, NaN where there is
         none.
     """
-    found: list[Reading | None] = [None] * len(series)
+    found: list[Reader | None] = [None] * len(series)
     rows = [_in_order(np.asarray(values, dtype=float), second) for values, second in series]
     long = [i for i, (_, nights) in enumerate(rows) if len(set(nights.tolist())) > WARM_UP]
     # Of like length, since all of a group take as long as the longest.
@@ -446,10 +388,8 @@ def read(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[Reading
         table = np.full((len(group), max(len(rows[i][0]) for i in group)), np.nan)
         for number, i in enumerate(group):
             table[number, : len(rows[i][0])] = rows[i][0]
-        partitions = partition.best(table)
-        for number, i in enumerate(group):
-            reader = Reader(*rows[i], partitions, number).read()
-            found[i] = Reading(*rows[i], reader.episodes, reader.outliers, partitions, number)
+        for i, partitions in zip(group, partition.Search(table).run(), strict=True):
+            found[i] = Reader(*rows[i], partitions).read()
     return found
 
 

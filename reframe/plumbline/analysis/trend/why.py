@@ -14,7 +14,7 @@ import numpy as np
 from plumbline.analysis import trend
 from plumbline.analysis.trend import following, reading, table
 from plumbline.analysis.trend.following import Night
-from plumbline.analysis.trend.partition import NOISES
+from plumbline.analysis.trend.partition import NOISES, Partitions
 from plumbline.core.errors import Fault
 from plumbline.history.series import Series
 
@@ -95,17 +95,17 @@ def _of(
     return levels
 
 
-def _levels(name: str, nights: list[Night], read: reading.Reading) -> list[Level]:
-    found, row, last = read.partitions, read.row, len(read.values) - 1
-    memory, share = NOISES[found.noise[row, last]]
-    sigma = float(found.sigma[row, last])
+def _levels(name: str, nights: list[Night], read: reading.Reader) -> list[Level]:
+    found, last = read.found, len(read.x) - 1
+    memory, share = NOISES[found.noise[last]]
+    sigma = float(found.sigma[last])
     # Of the prediction's variance, the white noise is about one part, the fresh noise the rest.
     slow = sigma * math.sqrt(share / (1 + share * (1 - memory**2)))
-    bounds = [0, *found.changes(row, last), last + 1]
+    bounds = [0, *found.changes(last), last + 1]
     levels: list[Level] = []
     for start, end in itertools.pairwise(bounds):
-        level = float(np.exp(np.median(read.values[start:end])))
-        evidence, needed = _evidence(read, start, last) if start else (None, None)
+        level = float(np.exp(np.median(read.x[start:end])))
+        evidence, needed = _evidence(found, start, last) if start else (None, None)
         levels.append(Level(
             series=name, start=nights[read.nights[start]], end=nights[read.nights[end - 1]],
             values=end - start, level=level,
@@ -116,15 +116,12 @@ def _levels(name: str, nights: list[Night], read: reading.Reading) -> list[Level
     return levels
 
 
-def _evidence(
-    read: reading.Reading, start: int, last: int
-) -> tuple[float, float] | tuple[None, None]:
+def _evidence(found: Partitions, start: int, last: int) -> tuple[float, float] | tuple[None, None]:
     """Return the evidence for a change, and what it needed: of the first night that had enough, or
     of the best one."""
-    found, row = read.partitions, read.row
-    nights = np.flatnonzero(found.start[row, : last + 1] == start)
+    nights = np.flatnonzero(found.start[: last + 1] == start)
     # Infinite where no other partition is kept, which JSON has no number for: as much as 20 sigma.
-    every = [(round(float(min(found.evidence[row, night], 20**2 / 2)), 2),
-              reading.needed(found, row, start, int(night))) for night in nights]  # fmt: skip
+    every = [(round(float(min(found.evidence[night], 20**2 / 2)), 2),
+              reading.needed(found, start, int(night))) for night in nights]  # fmt: skip
     enough = [pair for pair in every if pair[0] >= pair[1]]
     return enough[0] if enough else max(every, default=(None, None))
