@@ -435,6 +435,23 @@ def test_values_that_never_vary():
     assert (found.kind, found.start) == ("regression", 60)
 
 
+@pytest.mark.parametrize("loss", [0.107, 0.05])
+@pytest.mark.parametrize("other", [(11.91, 11.93), (11.93, 11.93), (11.90, 11.91)])
+def test_a_loss_after_printed_values_that_hardly_vary(loss, other):
+    """As of a shaped link: the same value on 20 of 22 nights, then a loss. It is reported on its
+    first night, and confirmed on the second."""
+    values = np.full(25, 11.92)
+    values[[7, 15]] = other
+    values[22:] = np.round(11.92 * (1 - loss), 2)
+    assert not trend.judge(values[:22], "higher").findings
+    for count, confirmed in ((23, False), (24, True), (25, True)):
+        (found,) = trend.judge(values[:count], "higher").findings
+        assert (found.kind, found.start, found.detected, found.confirmed) == (
+            "regression", 22, 22, confirmed,
+        )  # fmt: skip
+        assert found.size == pytest.approx(-loss, abs=0.001)
+
+
 # -- why -------------------------------------------------------------------------------------------
 
 
