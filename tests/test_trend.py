@@ -543,24 +543,6 @@ def test_shift_is_hodges_lehmann_with_its_interval():
         stats.shift(before, [])
 
 
-@pytest.mark.parametrize("least", [1, 2, 20])
-def test_split_leaves_the_least_squares(least):
-    values = np.log(flat(200, seed=4))
-    values[120:] -= 0.05
-
-    def left(at: int) -> float:
-        return sum(float(np.var(part)) * len(part) for part in (values[:at], values[at:]))
-
-    assert stats.split(values, least) == min(range(least, 201 - least), key=left)
-
-
-def test_split_finds_a_step_and_refuses_too_few_values():
-    assert stats.split(np.repeat([1.0, 2.0], [3, 40])) == 3
-    assert stats.split(np.repeat([1.0, 2.0], [3, 40]), 5) == 5
-    with pytest.raises(ValueError):
-        stats.split(np.arange(3.0), 2)
-
-
 # -- the command over a file -----------------------------------------------------------------------
 
 

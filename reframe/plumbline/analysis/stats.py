@@ -112,20 +112,3 @@ def shift(before: np.ndarray, after: np.ndarray, inflate: float = 1.0) -> Shift:
     width = stats.norm.ppf(0.975) * math.sqrt(n * m * (n + m + 1) / 12) * inflate
     low = max(math.floor(n * m / 2 - width), 0)
     return Shift(float(np.median(pairs)), float(pairs[low]), float(pairs[n * m - 1 - low]))
-
-
-def split(values: np.ndarray, least: int = 1) -> int:
-    """Return the index at which the second of two levels begins, by least squares.
-
-    :arg least: values that a level has at least.
-    :raises ValueError: if there are fewer than ``2 * least`` values.
-    """
-    values = np.asarray(values, dtype=float)
-    if len(values) < 2 * least:
-        raise ValueError(f"{len(values)} values make no two levels of {least}")
-    centred = values - values.mean()
-    first = np.arange(least, len(values) - least + 1)
-    # A level reduces the squared distances by its sum squared over its length. The two sums are
-    # opposite.
-    gain = np.cumsum(centred)[first - 1] ** 2 * (1 / first + 1 / (len(values) - first))
-    return int(first[np.argmax(gain)])
