@@ -247,6 +247,16 @@ def test_amd_smi() -> None:
     assert facts["gpu.0000:05:00.0.max_link"] == "gen 5 x16"
 
 
+@pytest.mark.parametrize("name, caps", [
+    ("static", ["750", "750"]),
+    # Two limits each, of which one is the cap; the second GPU has no other.
+    ("static_72", ["1000", "850"]),
+])  # fmt: skip
+def test_the_power_cap_of_each_release_of_amd_smi(name: str, caps: list[str]) -> None:
+    facts = amd(name, "metric_before").facts("n1")
+    assert [facts[f"gpu.0000:{bus}:00.0.power_limit"] for bus in ("05", "26")] == caps
+
+
 @pytest.mark.parametrize("status, names", [
     ("NOT ACTIVE", []), ("ACTIVE", ["vr-thermal"]), ("N/A", None),
 ])  # fmt: skip

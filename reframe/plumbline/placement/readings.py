@@ -302,13 +302,21 @@ def _of_amd_smi(
             corrected=_count(ecc.get("total_correctable_count")),
             uncorrected=_count(ecc.get("total_uncorrectable_count")),
             settings=_stated({
-                # "socket_power_limit" in some releases.
-                "power_limit": _number(limit.get("socket_power", limit.get("socket_power_limit"))),
+                "power_limit": _power_limit(limit),
                 "max_clock": _number(compute.get("max_clk")),
                 "max_memory_clock": _number(memory.get("max_clk")),
                 "max_link": max_link,
             }),
         )  # fmt: skip
+
+
+def _power_limit(limit: Mapping[str, Any]) -> float | None:
+    """Return the power cap in W. Since ROCm 7.2 there are two: ``ppt0``, of the filtered power,
+    which is the one that ``amd-smi set --power-cap`` sets by default, and ``ppt1``, of its peaks
+    (amdsmi's CHANGELOG)."""
+    limit = _part(limit, "ppt0") or limit
+    # "socket_power_limit" since ROCm 7.2, and in some releases before.
+    return _number(limit.get("socket_power", limit.get("socket_power_limit")))
 
 
 def _reason(name: str, ending: str) -> str:
