@@ -521,6 +521,65 @@ def test_the_wrapper_reads_amds_gpus(tool: str, node: Node) -> None:
     assert max(map(len, done.stderr.splitlines())) < 4096
 
 
+def before_mi300() -> str:
+    """What amd-smi prints of GPUs whose throttlers it does not know."""
+    gpus = json.loads((SMI / "amd_format_metric_before.json").read_text())
+    for gpu in gpus:
+        gpu["throttle"] = dict.fromkeys(gpu["throttle"], "N/A")
+    return json.dumps(gpus, indent=4)
+
+
+def gpu_metrics(*bits: int) -> str:
+    """What ``rocm-smi --showbus --showmetrics`` prints of these throttlers of the two GPUs."""
+    return json.dumps({
+        f"card{n}": {"PCI Bus": f"0000:{bus}:00.0", "indep_throttle_status": str(mask)}
+        for n, (bus, mask) in enumerate(zip(("05", "26"), bits, strict=True))
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_rocm_smi_is_asked_for_throttlers_that_amd_smi_does_not_know(
+    shell: str, node: Node
+) -> None:
+    node.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
+    node.prints("amd-smi-metric", before_mi300())
+    node.prints("rocm-smi", gpu_metrics(0, 0), gpu_metrics(1, 1 << 36))
+    done = node.run(shell, "0", "PLUMBLINE_DEVICES=rocm:0", "sh", "-c", "exit 3")
+    assert done.returncode == 3
+    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    assert codes(found) == ["device.throttled"]
+    # One reading of both tools: what amd-smi printed is kept.
+    assert [len(gpus) for gpus in found.gpus["n1"]] == [2, 2]
+    sound, hot = found.devices("n1").values()
+    assert (sound.throttled, hot.throttled) == ({}, {"thermal": ""})
+    assert hot.max_link == PcieLink(5, 16) and hot.temperature is not None
+    assert found.facts("n1")["gpu.0000:26:00.0.power_limit"] == "750"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_rocm_smi_is_not_asked_for_what_amd_smi_knows(shell: str, node: Node) -> None:
+    node.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
+    node.prints("amd-smi-metric", (SMI / "amd_format_metric_before.json").read_text())
+    node.prints("rocm-smi", gpu_metrics(1 << 36, 1 << 36))
+    done = node.run(shell, "0", "PLUMBLINE_DEVICES=rocm:0", "true")
+    assert node.calls("rocm-smi") == 0
+    assert codes(of(done.stderr.replace(os.uname().nodename, "n1"))) == []
+
+
+@pytest.mark.parametrize("old", [{}, {"STANDIN_OLD": "1"}])
+def test_without_gpu_metrics_amd_smi_is_enough(old: dict[str, str], node: Node) -> None:
+    """As before ROCm 6.3, or without rocm-smi: the reading has no reasons, and nothing failed."""
+    node.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
+    node.prints("amd-smi-metric", before_mi300())
+    if old:
+        node.prints("rocm-smi", gpu_metrics(1 << 36, 1 << 36))
+    done = node.run("sh", "0", "PLUMBLINE_DEVICES=rocm:0", "true", **old)
+    assert " failed " not in done.stderr and node.calls("rocm-smi") == 0
+    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    assert codes(found) == [] and [*found.devices("n1")] == ["0000:05:00.0", "0000:26:00.0"]
+    assert not any("throttled" in gpu.recorded() for gpu in found.devices("n1").values())
+
+
 @pytest.mark.parametrize("words", [
     ("0", "PLUMBLINE_DEVICES=cuda:1"), ("0", "PLUMBLINE_DEVICES=rocm:1"),
 ])  # fmt: skip

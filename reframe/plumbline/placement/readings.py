@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 #: Why a GPU runs below the clock that was asked for, though it has work: something is wrong with
@@ -130,20 +130,34 @@ def gpu_readings(
     texts: dict[tuple[str, str, str], list[str]] = {}
     for _, host, moment, tool, text in _lines(stderr, "plumbline-gpu", 5):
         texts.setdefault((host, moment, tool), []).append(text)
-    found: dict[str, list[dict[str, GpuReading]]] = {}
+    found: dict[str, dict[str, dict[str, GpuReading]]] = {}
     for (host, moment, tool), lines in texts.items():
-        moment = moment.partition("-")[0]
-        gpus: dict[str, GpuReading] = {}
-        if tool == "nvidia-smi":
-            gpus = dict(_of_nvidia_smi(lines, moment))
-        elif tool == "amd-smi-static":
+        merged = found.setdefault(host, {}).setdefault(moment, {})
+        if tool == "amd-smi-static":
             static[host] = {str(gpu.get("gpu")): gpu for gpu in amd_smi_entries("".join(lines))}
-        elif tool == "amd-smi":
-            gpus = dict(_of_amd_smi(lines, moment, static.get(host, {})))
-        elif tool == "rocm-smi":
-            gpus = dict(_of_rocm_smi(lines, moment))
-        found.setdefault(host, []).extend([gpus] if gpus else [])
-    return found
+        for bus, gpu in _of_tool(tool, lines, moment.partition("-")[0], static.get(host, {})):
+            merged[bus] = _completed(merged[bus], gpu) if bus in merged else gpu
+    return {host: [gpus for gpus in at.values() if gpus] for host, at in found.items()}
+
+
+def _of_tool(
+    tool: str, lines: list[str], moment: str, static: Mapping[str, Any]
+) -> Iterator[tuple[str, GpuReading]]:
+    """Yield bus id and GPU of each that a tool printed; none of one that prints no readings."""
+    if tool == "nvidia-smi":
+        yield from _of_nvidia_smi(lines, moment)
+    elif tool == "amd-smi":
+        yield from _of_amd_smi(lines, moment, static)
+    elif tool == "rocm-smi":
+        yield from _of_rocm_smi(lines, moment)
+
+
+def _completed(gpu: GpuReading, other: GpuReading) -> GpuReading:
+    """Return a reading with what only another tool printed of the same GPU at the same moment."""
+    unknown = {
+        name: value for name, value in vars(other).items() if getattr(gpu, name) in (None, {})
+    }
+    return replace(gpu, **unknown | {"settings": {**other.settings, **gpu.settings}})
 
 
 def _lines(stderr: str, word: str, count: int) -> Iterator[list[str]]:

@@ -298,6 +298,8 @@ folded() {
     tr -d ' \n' | fold -b -w 2000
     echo
 }
+# Whether rocm-smi is asked where amd-smi does not print enough: not again if it cannot answer.
+metrics=1
 devices_at() { # MOMENT
     case $devices in
         cuda:*)
@@ -322,7 +324,19 @@ $counters.sw_thermal_slowdown,$counters.hw_thermal_slowdown,$counters.hw_power_b
                     printed "$1" amd-smi-static $? folded
                 fi
                 text=$(tool amd-smi metric --json)
-                printed "$1" amd-smi $? folded
+                answered=$?
+                printed "$1" amd-smi $answered folded
+                # Of GPUs before MI300 it prints no reasons, which rocm-smi does since ROCm 6.3.
+                known='(accumulated|status)": *([^" n]|"[^N]|"NO)'
+                if [ "$metrics:$answered" = 1:0 ] && ! printf '%s\n' "$text" |
+                    grep -Eq "\"(socket|vr|hbm)_thermal_(violation_)?$known"
+                then
+                    if text=$(tool rocm-smi --showmetrics --showbus --json); then
+                        printed "$1" rocm-smi 0 folded
+                    else
+                        metrics=''
+                    fi
+                fi
             elif command -v rocm-smi >/dev/null; then
                 words='--showbus --showtemp --showclocks --showmaxpower --showvbios --json'
                 # shellcheck disable=SC2086
