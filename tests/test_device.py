@@ -71,6 +71,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(prepared: Path, tmp_path: Pa
 
 def test_its_checks_exist(prepared: Path) -> None:
     (pattern,) = re.findall(r"-n '\^\((.*)\)\\b'", capture("--dry-run", prepared).stdout)
+    assert {"osu_one_gpu", "osu_xccl_one_gpu"} <= {*pattern.split("|")}
     files = [*(ROOT / "checks").glob("*.py"), SCRIPT.parent / "osu_one_gpu.py"]
     text = "\n".join(file.read_text() for file in files)
     assert [
@@ -107,17 +108,22 @@ done
 """
 
 
-def test_two_tasks_on_one_gpu(testbed: Testbed, tmp_path: Path) -> None:
+def with_one_gpu(testbed: Testbed, folder: Path, features: str) -> None:
+    """Give the test bed a GPU, and ``folder/bin`` for its programs."""
     for name in ("bin", "smi"):
-        (tmp_path / name).mkdir()
-    program(tmp_path / "bin" / "osu_latency", LATENCY)
-    (tmp_path / "bin" / "nvidia-smi").symlink_to(STANDINS / "smi" / "smi.py")
-    (tmp_path / "smi" / "nvidia-smi.0").write_text(H200.read_text())
+        (folder / name).mkdir()
+    (folder / "bin" / "nvidia-smi").symlink_to(STANDINS / "smi" / "smi.py")
+    (folder / "smi" / "nvidia-smi.0").write_text(H200.read_text())
     testbed.env |= {
-        "PATH": f"{tmp_path}/bin:{testbed.env['PATH']}", "STANDIN_SMI": str(tmp_path / "smi"),
+        "PATH": f"{folder}/bin:{testbed.env['PATH']}", "STANDIN_SMI": str(folder / "smi"),
     }  # fmt: skip
-    testbed.environment("standins", features="osu cuda")
+    testbed.environment("standins", features=features)
     testbed.write(devices=[{"type": "gpu", "arch": "sm_90", "num_devices": 1}])
+
+
+def test_two_tasks_on_one_gpu(testbed: Testbed, tmp_path: Path) -> None:
+    with_one_gpu(testbed, tmp_path, "osu cuda")
+    program(tmp_path / "bin" / "osu_latency", LATENCY)
     done = testbed.reframe("-c", SCRIPT.parent / "osu_one_gpu.py", "-n", "%test=latency", "-r")
     assert done.code == 0, done.output
     (record,) = done.records
@@ -131,6 +137,58 @@ def test_two_tasks_on_one_gpu(testbed: Testbed, tmp_path: Path) -> None:
     done = testbed.reframe("-c", SCRIPT.parent / "osu_one_gpu.py", "-n", "%test=latency", "-r")
     (record,) = done.records
     assert (record["result"], record["code"]) == ("invalid", "output.other-inputs")
+
+
+#: OSU over NCCL, which refuses two ranks on one GPU: before 2.30 always, and then by default.
+OVER_NCCL = """#!/bin/sh
+echo '#Using NCCL'
+if [ "$STANDIN_NCCL$NCCL_MULTI_RANK_GPU_ENABLE" != 2301 ]; then
+    echo "$HOSTNAME: init.cc:920 NCCL WARN Duplicate GPU detected" >"$NCCL_DEBUG_FILE"
+    echo "Failed: NCCL Error osu_util_nccl_impl.c: 53 'invalid usage'" >&2
+    exit 1
+fi
+[ "$PMI_RANK" = 0 ] || exit 0
+TITLE
+for power in $(seq 3 22); do
+    echo "$((1 << power)) 2.50"
+done
+"""
+BUFFERS = "echo '# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)'; "
+TITLES = {
+    "latency": BUFFERS + "echo '# Size          Latency (us)'",
+    "bibw": BUFFERS + "echo '# Size      Bandwidth (MB/s)'",
+    "allreduce": "printf '\\n# OSU NCCL-CUDA Allreduce Latency Test v7.4\\n'; "
+                 "echo '# Size       Avg Latency(us)'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("test", "metric"), [
+    ("latency", "xccl_latency"), ("bibw", "xccl_bibandwidth"),
+    ("allreduce", "xccl_allreduce_latency"),
+])  # fmt: skip
+def test_two_ranks_of_nccl_on_one_gpu(
+    test: str, metric: str, testbed: Testbed, tmp_path: Path
+) -> None:
+    with_one_gpu(testbed, tmp_path, "osu cuda xccl")
+    program(tmp_path / "bin" / f"osu_xccl_{test}", OVER_NCCL.replace("TITLE", TITLES[test]))
+    name = f"osu_xccl_one_gpu%placement=per-gpu%test={test}"
+    words = ("-c", SCRIPT.parent / "osu_one_gpu.py", "-n", name, "-r")
+    testbed.env["STANDIN_NCCL"] = "230"
+    done = testbed.reframe(*words)
+    assert done.code == 0, done.output
+    (record,) = done.records
+    assert record["result"] == "pass" and len(record["tasks"]) == 2
+    assert {task["gpus"] for task in record["tasks"]} == {"0"}
+    assert {fom["metric"] for fom in record["foms"]} == {metric}
+    # An older one has no such variable.
+    testbed.env["STANDIN_NCCL"] = "229"
+    done = testbed.reframe(*words)
+    (record,) = done.records
+    assert (record["result"], record["code"]) == ("invalid", "output.exit-code")
+    assert "invalid usage" in record["reason"]
+    # What NCCL says of it is kept.
+    (folder,) = done.sessions
+    assert any("Duplicate GPU" in file.read_text() for file in folder.rglob("sample-0.err"))
 
 
 @pytest.fixture
@@ -205,10 +263,14 @@ def test_what_one_gpu_cannot_run_is_no_failure(script: ModuleType) -> None:
     assert wanted == [
         ("babelstream_gpu", "cuda-stream"), ("commscope_gpu", "comm_scope"),
         ("osu_one_gpu", "osu_latency"), ("osu_one_gpu", "osu_bw"),
+        *(("osu_xccl_one_gpu", name) for name in (*script.NCCL_PAIRS, *script.NCCL_ALL)),
     ]  # fmt: skip
     assert [*not_run] == ["commscope_d2d", "osu_gpu", "osu_xccl_gpu", "osu_xccl_node"]
     wanted, not_run = script.runnable(programs, 2)
     assert not_run == {} and ("osu_xccl_gpu", "osu_xccl_bw") in wanted
+    # There the same programs run between two GPUs.
+    assert "osu_xccl_one_gpu" not in dict(wanted)
+    assert ["osu_xccl_one_gpu" in script.measure_script(gpus) for gpus in (1, 2)] == [True, False]
     # What is missing has failed already.
     assert script.runnable(["cuda-stream"], 1)[0] == [("babelstream_gpu", "cuda-stream")]
 

@@ -324,7 +324,7 @@ def test_the_same_gpu_on_two_nodes() -> None:
 
 
 def test_a_failed_run_says_that_two_tasks_had_one_gpu() -> None:
-    """NCCL refuses it, and gives no such reason."""
+    """NCCL refuses it by default, and gives no such reason."""
     layout = with_gpus((0, 1), (0, 1))
     stderr = "".join(f"plumbline-task {rank} a {rank} 0 - 0,1 {rank} b,b\n" for rank in range(2))
     with pytest.raises(BindingMismatch) as shared:

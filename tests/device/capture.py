@@ -45,14 +45,21 @@ class Check:
     """A check of Plumbline that is run.
 
     :ivar programs: each has test cases of its own. :ivar gpus: how many it needs.
+    :ivar alone: whether it is only for a machine with one GPU: with several, another check measures
+        the same programs.
     """
 
     name: str
     programs: tuple[str, ...]
     gpus: int = 1
+    alone: bool = False
+
+    def fits(self, gpus: int) -> bool:
+        """Return whether it is for a machine with so many GPUs."""
+        return self.gpus <= gpus and not (self.alone and gpus > 1)
 
 
-#: osu_one_gpu is beside this script.
+#: osu_one_gpu and osu_xccl_one_gpu are beside this script.
 CHECKS = (
     Check("babelstream_gpu", ("cuda-stream",)),
     Check("commscope_gpu", ("comm_scope",)),
@@ -61,6 +68,8 @@ CHECKS = (
     Check("osu_xccl_gpu", NCCL_PAIRS, gpus=2),
     Check("osu_xccl_node", NCCL_ALL, gpus=2),
     Check("osu_one_gpu", ("osu_latency", "osu_bw")),
+    # NCCL before 2.30 refuses it: an error, whose message is on the sample's standard error.
+    Check("osu_xccl_one_gpu", (*NCCL_PAIRS, *NCCL_ALL), alone=True),
 )
 
 #: Model as nvidia-smi prints it -> peak of its memory in TB/s, and the document that prints that.
@@ -245,7 +254,7 @@ class Machine:
             return
         # A program that was added or built since is measured, too.
         of = "".join(f"{path}\n" for path in sorted(programs.values()))
-        self.do("measure", measure_script(), self.work, arch, of)
+        self.do("measure", measure_script(gpus), self.work, arch, of)
         if lacking := unmeasured(wanted, self.records()):
             (self.work / "done" / "measure").unlink(missing_ok=True)
         for reason in lacking:
@@ -270,7 +279,7 @@ def runnable(programs: Iterable[str], gpus: int) -> tuple[list[Pair], dict[str, 
         (check.name, program)
         for check in CHECKS
         for program in check.programs
-        if check.gpus <= gpus and program in have
+        if check.fits(gpus) and program in have
     ]
     few = [check for check in CHECKS if check.gpus > gpus]
     return wanted, {check.name: f"it needs {check.gpus} GPUs, and there is {gpus}" for check in few}
@@ -302,9 +311,10 @@ def wheels_script(folder: Path) -> str:
     )
 
 
-def measure_script() -> str:
-    """Return the commands that measure."""
-    selected = rf"^({'|'.join(check.name for check in CHECKS)})\b"
+def measure_script(gpus: int) -> str:
+    """Return the commands that measure on a machine with so many GPUs."""
+    names = [check.name for check in CHECKS if check.gpus > gpus or check.fits(gpus)]
+    selected = rf"^({'|'.join(names)})\b"
     return (
         "plumbline doctor || true\n"
         f"plumbline run --system local -p '^path$' -n {shlex.quote(selected)}"
@@ -405,7 +415,8 @@ def listing() -> str:
         "is not there either. The machine needs CUDA's toolkit and driver, a C++ compiler, make",
         "and CMake. NCCL is the system's, or that of NVIDIA's Python wheel, which is larger than",
         "what can be carried: python3 -m pip install nvidia-nccl-cu12 on the machine, with the",
-        "Python that runs this script.",
+        "Python that runs this script. With one GPU it must be 2.30 or later: older ones refuse",
+        "two ranks on it.",
     ]
     return "\n".join(lines)
 
@@ -429,7 +440,7 @@ def plan(machine: Machine) -> str:
             state = "taken from PATH"
         lines += [f"{step.name}: {state}"]
         lines += [f"    {step.script}"] if file and missing else []
-    lines += ["measure", *(f"    {line}" for line in measure_script().splitlines())]
+    lines += ["measure", *(f"    {line}" for line in measure_script(1).splitlines())]
     lines += ["keep", *(f"    nvidia-smi {' '.join(words)}" for words in NVIDIA_SMI.values())]
     return "\n".join(lines)
 

@@ -1,4 +1,5 @@
-"""OSU between two tasks that share the only GPU of a machine: ``osu_gpu`` needs a pair of them."""
+"""OSU between two tasks that share the only GPU of a machine: ``osu_gpu``, ``osu_xccl_gpu`` and
+``osu_xccl_node`` need several."""
 
 import dataclasses
 
@@ -15,27 +16,28 @@ METRICS = {"latency": "latency", "bw": "bandwidth"}
 SIZES = range(23)
 
 
-@rfm.simple_test
-class osu_one_gpu(Benchmark):
+#: Programs over NCCL -> the metric that they print, and that of their figures. ``osu_xccl_bibw``
+#: prints what ``osu_xccl_bw`` prints.
+XCCL = {
+    "latency": ("xccl_latency", "xccl_latency"),
+    "bw": ("xccl_bandwidth", "xccl_bandwidth"),
+    "bibw": ("xccl_bandwidth", "xccl_bibandwidth"),
+    **{
+        test: (f"xccl_{test}_latency", f"xccl_{test}_latency")
+        for test in ("allgather", "allreduce", "alltoall", "bcast", "reduce", "reduce_scatter")
+    },
+}
+
+
+class OnOneGpu(Benchmark):
     """Two tasks on two of the cores nearest to a GPU, with messages in the memory of that GPU."""
 
-    descr = "OSU between two tasks on one GPU"
     benchmark = "osu"
-    test = parameter([*METRICS])
-    program = "osu_{test}"
-    environ_features = ["cuda"]
     placement = parameter(["per-gpu"])
     conditions = {"buffer": "device"}
     tags = {"nightly"}
     num_samples = 3
     sample_seconds = 30
-    headline = ["latency_8", "bandwidth_1048576"]
-    first_sample_seconds = 180
-    first_sample_opts = ["-c"]
-    first_sample_inputs = {"validation": "pass"}
-
-    def figures(self) -> list[Figure]:
-        return [Figure(METRICS[self.test], 2**power) for power in SIZES]
 
     def lay_out(self, partition, topology):
         # The placement has one task on all cores of the GPU. Both are to see this GPU alone.
@@ -51,9 +53,6 @@ class osu_one_gpu(Benchmark):
             for layout, two in zip(layouts, cores, strict=True)
         )
 
-    def prepare(self):
-        self.executable_opts = ["-m", f"1:{2 ** SIZES[-1]}", "-d", "cuda", "D", "D"]
-
     def verify(self, output: Output) -> None:
         for name, wanted in (("accelerator", "cuda"), ("buffer", "device")):
             if output.inputs.get(name, wanted) != wanted:
@@ -61,3 +60,66 @@ class osu_one_gpu(Benchmark):
                     f"OSU ran with {name} {output.inputs[name]}, but {wanted} was requested",
                     code="output.other-inputs",
                 )
+
+
+@rfm.simple_test
+class osu_one_gpu(OnOneGpu):
+    """Over MPI."""
+
+    descr = "OSU between two tasks on one GPU"
+    test = parameter([*METRICS])
+    program = "osu_{test}"
+    environ_features = ["cuda"]
+    headline = ["latency_8", "bandwidth_1048576"]
+    first_sample_seconds = 180
+    first_sample_opts = ["-c"]
+    first_sample_inputs = {"validation": "pass"}
+
+    def figures(self) -> list[Figure]:
+        return [Figure(METRICS[self.test], 2**power) for power in SIZES]
+
+    def prepare(self):
+        self.executable_opts = ["-m", f"1:{2 ** SIZES[-1]}", "-d", "cuda", "D", "D"]
+
+
+@rfm.simple_test
+class osu_xccl_one_gpu(OnOneGpu):
+    """Over NCCL, which refuses two ranks on one GPU before 2.30, and since then without the first
+    variable ("experimental": NCCL's user guide)."""
+
+    descr = "OSU over NCCL between two tasks on one GPU"
+    test = parameter([*XCCL])
+    program = "osu_xccl_{test}"
+    environ_features = ["xccl"]
+    start_seconds = 120
+    headline = ["{metric}_8"]
+    env_vars = {
+        "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+        # The ranks share the multiprocessors, and each waits for the other while it runs.
+        "NCCL_MAX_CTAS": "2",
+        # Why NCCL refuses. Its lines would otherwise be within OSU's table.
+        "NCCL_DEBUG": "WARN",
+        "NCCL_DEBUG_FILE": "/dev/stderr",
+    }
+
+    @property
+    def metric(self) -> str:
+        """The metric of the figures."""
+        return XCCL[self.test][1]
+
+    def figures(self) -> list[Figure]:
+        return [Figure(self.metric, 2**power) for power in SIZES if 2**power >= 8]
+
+    def parse(self, text: str) -> Output:
+        output = super().parse(text)
+        printed, metric = XCCL[self.test]
+        foms = (
+            dataclasses.replace(fom, metric=metric) if fom.metric == printed else fom
+            for fom in output.foms
+        )
+        return dataclasses.replace(output, foms=tuple(foms))
+
+    def prepare(self):
+        # Without CUDA's MPS the GPU runs one process at a time, and each message may take some
+        # milliseconds.
+        self.executable_opts = ["-m", f"8:{2 ** SIZES[-1]}", "-i", "20", "-x", "2"]

@@ -142,7 +142,9 @@ def _over_library(run: Run, test: Test, options: dict[str, str]) -> Iterator[tup
     if not complaint:
         run.tasks = [task._replace(gpus=(device_of(run, task),)) for task in run.tasks]
         if len({(task.node, task.gpus) for task in run.tasks}) < len(run.tasks):
-            # init.cc: "Duplicate GPU detected".
+            # With NCCL_DEBUG=WARN, init.cc adds "Duplicate GPU detected", and from 2.30 on
+            # "Multiple Ranks are using the same GPU/Partition"; no check sets the variable that
+            # then allows it.
             complaint = f"Failed: {library} Error osu_util_nccl_impl.c: 53 'invalid usage'"
     if complaint:
         print(complaint, file=sys.stderr, flush=True)
