@@ -218,7 +218,7 @@ def _of_nvidia_smi(lines: list[str], moment: str) -> Iterator[tuple[str, GpuRead
     for line in lines:
         cells = line.split(", ")
         if cells[0] == "pci.bus_id":
-            # "power.limit [W]"; the reasons had another name before driver R535.
+            # "power.limit [W]"; the reasons have another name in older drivers.
             names = (cell.partition(" ")[0] for cell in cells)
             columns = [name.replace("clocks_throttle_", "clocks_event_") for name in names]
         elif len(cells) == len(columns):

@@ -129,6 +129,9 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
 #: Vendor -> library, and the title's word.
 _LIBRARIES = {"cuda": ("NCCL", "NCCL-CUDA"), "rocm": ("RCCL", "RCCL-ROCM")}
 
+#: Where OSU 7.4 reports that a library did not start.
+_REFUSES = {"NCCL": "osu_util_nccl_impl.c: 53", "RCCL": "osu_util_rccl_impl.c: 50"}
+
 
 def _over_library(run: Run, test: Test, options: dict[str, str]) -> Iterator[tuple[int, str, int]]:
     """A program over NCCL or RCCL, which takes GPUs also without ``-d``."""
@@ -145,7 +148,7 @@ def _over_library(run: Run, test: Test, options: dict[str, str]) -> Iterator[tup
             # With NCCL_DEBUG=WARN, init.cc adds "Duplicate GPU detected", and from 2.30 on
             # "Multiple Ranks are using the same GPU/Partition"; no check sets the variable that
             # then allows it.
-            complaint = f"Failed: {library} Error osu_util_nccl_impl.c: 53 'invalid usage'"
+            complaint = f"Failed: {library} Error {_REFUSES[library]} 'invalid usage'"
     if complaint:
         print(complaint, file=sys.stderr, flush=True)
         yield 0, using, 1
