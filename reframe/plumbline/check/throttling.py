@@ -39,7 +39,7 @@ class Device:
     :ivar temperature: the highest, in degrees Celsius. :ivar clock: the highest, in MHz;
         ``memory_clock`` likewise.
     :ivar link: the best state of its PCIe link while it worked; ``max_link`` what it can be.
-    :ivar corrected: ECC errors during the runs, ``uncorrected`` likewise.
+    :ivar corrected: ECC errors during the runs and between them, ``uncorrected`` likewise.
     """
 
     throttled: dict[str, str] | None
@@ -195,7 +195,8 @@ def _of_devices(host: str, devices: Mapping[str, Device]) -> Iterator[Notice]:
 
 
 def _device(every: list[GpuReading]) -> Device:
-    """Return what readings of one GPU show."""
+    """Return what readings of one GPU show. Its counters contain what happened between the runs:
+    they are read after each one, but before the first one alone, to call the tool less often."""
     best = [gpu.link for gpu in every if gpu.link and gpu.active]
     return Device(
         _throttled(every),
