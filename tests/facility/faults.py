@@ -25,9 +25,9 @@ package    the node has all CPUs in one package, or where it has one, in two
 numa       the node has the CPUs of its first and its last memory domain the other way round
 smt        the node has one hardware thread of each core online
 gpu-numa   the node has all its GPUs at its last memory domain
-throttled  nvidia-smi reports that GPU ``gpu``, or each, was throttled as it was too hot
-narrow     nvidia-smi reports that its PCIe link has half of its lanes
-unread     nvidia-smi fails
+throttled  nvidia-smi or rocm-smi reports that GPU ``gpu``, or each, was throttled as it was too hot
+narrow     nvidia-smi or amd-smi reports that its PCIe link has half of its lanes
+unread     nvidia-smi or amd-smi fails
 binding    tasks run on other cores than the launcher was asked for
 elsewhere  tasks run on the job's first nodes, whichever the launcher was asked for
 singletons each task is alone in its world, as under the wrong MPI

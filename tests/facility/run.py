@@ -204,21 +204,28 @@ _COLUMNS = [
 
 
 def _read_gpus(run: Run, words: list[str], fault: Faults) -> list[str]:
-    """What the wrapper reports of the GPUs of each node. NVIDIA's alone."""
-    asked = [word for word in words if word.startswith("PLUMBLINE_DEVICES=cuda:")]
+    """What the wrapper reports of the GPUs of each node."""
+    asked = [word for word in words if word.startswith("PLUMBLINE_DEVICES=")]
     if not asked or run.sample is None:
         return []
+    vendor, _, warmups = asked[0].partition("=")[2].partition(":")
     moments = ["before"] if run.sample == 0 else []
-    moments += ["load-1"] if run.sample < int(asked[0].partition(":")[2]) else []
-    if fault.one("unread"):
-        failed = "failed nvidia-smi 9\n"
-        return [f"plumbline-gpu {n} {at} {failed}" for n in run.nodes for at in [*moments, "after"]]
+    moments += ["load-1"] if run.sample < int(warmups) else []
     return [
-        f"plumbline-gpu {node} {moment} nvidia-smi {line}\n"
+        f"plumbline-gpu {node} {moment} {line}\n"
         for node in run.nodes
         for moment in [*moments, "after"]
-        for line in smi.rows(run.machine, _COLUMNS, fault, moment)
+        for line in _printed_of_gpus(run, vendor, moment, fault)
     ]
+
+
+def _printed_of_gpus(run: Run, vendor: str, moment: str, fault: Faults) -> list[str]:
+    """What tools print of a node's GPUs at a moment: name of the tool and a line each."""
+    if fault.one("unread"):
+        return [f"failed {'nvidia-smi' if vendor == 'cuda' else 'amd-smi'} 9"]
+    if vendor == "cuda":
+        return [f"nvidia-smi {line}" for line in smi.rows(run.machine, _COLUMNS, fault, moment)]
+    return [f"{tool} {line}" for tool, line in smi.readings(run.machine, fault, moment)]
 
 
 #: Words that are for the wrapper itself.

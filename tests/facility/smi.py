@@ -1,14 +1,15 @@
-"""nvidia-smi, rocm-smi and rocm_agent_enumerator on a node, by name and by what ``task.sh`` asks
-for.
+"""nvidia-smi, rocm-smi and rocm_agent_enumerator on a node, by name; and what ``task.sh`` passes on
+of nvidia-smi, amd-smi and rocm-smi.
 
-Columns and cells are those of the captures in ``tests/captures/smi``; the values are of a healthy
-GPU under load, but for a fault of the kind ``throttled`` or ``narrow``.
+Columns, keys and cells are those of the captures in ``tests/captures/smi``; the values are of a
+healthy GPU under load, but for a fault of the kind ``throttled`` or ``narrow``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 
 from .faults import Faults
 from .machine import Machine
@@ -24,12 +25,15 @@ UNITS = {
 }  # fmt: skip
 
 
+def _ill(number: int, faults: Faults) -> Iterator[bool]:
+    """Whether a GPU is too hot, and whether its link is narrow."""
+    for fault in (faults.one("throttled"), faults.one("narrow")):
+        yield fault is not None and fault.get("gpu", number) == number
+
+
 def gpu(machine: Machine, number: int, faults: Faults, moment: str) -> dict[str, str]:
     """A GPU as nvidia-smi reports it: column -> cell without its unit."""
-    hot, narrow = (
-        fault is not None and fault.get("gpu", number) == number
-        for fault in (faults.one("throttled"), faults.one("narrow"))
-    )
+    hot, narrow = _ill(number, faults)
     works = moment != "before"
     facts = machine.facts
     return {
@@ -71,6 +75,69 @@ def rows(machine: Machine, names: list[str], faults: Faults, moment: str = "load
         for of in (gpu(machine, n, faults, moment) for n in range(machine.num_gpus))
     )
     return [", ".join(line) for line in [head, *cells]]
+
+
+#: Reasons of ``amd-smi metric``, which it does not know of GPUs before MI300.
+_THROTTLERS = [
+    f"{what}_{which}"
+    for which in ("accumulated", "violation_status")
+    for what in ("prochot", "ppt", "socket_thermal", "vr_thermal", "hbm_thermal")
+]
+
+
+def readings(machine: Machine, faults: Faults, moment: str) -> Iterator[tuple[str, str]]:
+    """What the wrapper passes on of a node with MI250X: tool and line, in JSON without blanks, of
+    ``amd-smi static`` (before the first run), ``amd-smi metric``, and rocm-smi."""
+    numbers = range(machine.num_gpus)
+    works = moment != "before"
+    ill = [tuple(_ill(n, faults)) for n in numbers]
+    buses = [bus.lower() for bus in machine.facts["pci"]]
+    static = [
+        {
+            "gpu": n,
+            "bus": {"bdf": buses[n], "max_pcie_width": 16, "max_pcie_speed": _with(16, "GT/s")},
+            "limit": {"max_power": _with(560, "W"), "socket_power": _with(560, "W")},
+        }
+        for n in numbers
+    ]
+    metric = [
+        {
+            "gpu": n,
+            "clock": {
+                "gfx_0": {
+                    "clk": _with(900 if hot and works else 1700 if works else 800, "MHz"),
+                    "max_clk": _with(1700, "MHz"),
+                },
+                "mem_0": {"clk": _with(1600, "MHz"), "max_clk": _with(1600, "MHz")},
+            },
+            "temperature": {
+                "edge": _with(45, "C"), "hotspot": _with(105 if hot and works else 60, "C"),
+                "mem": _with(58, "C"),
+            },
+            "pcie": {"width": 8 if narrow else 16, "speed": _with(16, "GT/s")},
+            "ecc": {"total_correctable_count": 0, "total_uncorrectable_count": 0},
+            "throttle": dict.fromkeys(_THROTTLERS, "N/A"),
+        }
+        for n, (hot, narrow) in zip(numbers, ill, strict=True)
+    ]  # fmt: skip
+    # The limit of the power, as it is normal under load; and the temperature of the hottest sensor.
+    cards = {
+        f"card{n}": {
+            "PCI Bus": buses[n].upper(),
+            "indep_throttle_status": str((1 | 1 << 36 if hot else 1) if works else 0),
+        }
+        for n, (hot, _) in zip(numbers, ill, strict=True)
+    }
+    printed = {"amd-smi": metric, "rocm-smi": cards}
+    if moment == "before":
+        printed = {"amd-smi-static": static, **printed}
+    for tool, found in printed.items():
+        text = json.dumps(found).replace(" ", "")
+        yield from ((tool, text[at : at + 2000]) for at in range(0, len(text), 2000))
+
+
+def _with(value: int, unit: str) -> dict[str, object]:
+    return {"value": value, "unit": unit}
 
 
 def _on_node(name: str, machine: Machine, vendor: str) -> None:
