@@ -567,7 +567,7 @@ def test_a_baseline_does_not_fail_a_busy_machine(baselined: Baselined):
         fom = fom_of(done, check, "rate")
         assert (fom["verdict"], fom["reason"]) == ("not-asserted", BUSY)
     made = baselined.testbed.asked("baseline", "based", "--dry-run")
-    assert (made.code, made.codes[0]) == (0, "baseline.busy"), made.output
+    assert made.code == 0 and "baseline.busy" in made.codes, made.output
 
 
 @pytest.mark.parametrize("command", ["reframe", "plumbline run"])
