@@ -208,13 +208,18 @@ def sessions_of(
     *listed: list[dict],
     planned: int = 0,
     apart: datetime.timedelta = datetime.timedelta(hours=1),
+    a_night: int = 1,
 ) -> Path:
-    """A history of sessions, each a list of changes to a usual record."""
+    """A history of sessions, each a list of changes to a usual record.
+
+    :arg a_night: so many begin a minute after the other, and the next so long apart.
+    """
     demo = demo_history.Demo(1, datetime.datetime(2026, 11, 20, tzinfo=UTC), 1)
     figure = {"metric": "triad", "value": 300.0, "unit": "GB/s", "better": "higher",
               "reference": 290.0}  # fmt: skip
     for number, changes in enumerate(listed):
-        start = datetime.datetime(2026, 11, 20, tzinfo=UTC) + number * apart
+        start = datetime.datetime(2026, 11, 20, tzinfo=UTC) + number // a_night * apart
+        start += number % a_night * datetime.timedelta(minutes=1)
         session = f"{start:%Y%m%dT%H%M%SZ}-{number:06x}"
         made = folder / "sessions" / session
         made.mkdir(parents=True)
@@ -237,6 +242,19 @@ def sessions_of(
             )
         )
     return folder
+
+
+def swept(folder: Path, *nights: dict[str, float]) -> Path:
+    """A history of sweeps: each night has a session of each node, and the node's value."""
+    figure = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 200.0}
+    sessions = [
+        [{"nodes": [node], "extras": {"sweep": "w1", "node": node},
+          "figures": [figure | {"value": value}]}]
+        for night in nights
+        for node, value in night.items()
+    ]  # fmt: skip
+    day = datetime.timedelta(days=1)
+    return sessions_of(folder, *sessions, apart=day, a_night=len(nights[0]))
 
 
 SLOW = {"metric": "triad", "value": 200.0, "unit": "GB/s", "better": "higher", "reference": 290.0}

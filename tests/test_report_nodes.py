@@ -22,7 +22,7 @@ from plumbline.core.errors import Fault
 from plumbline.history import fleets
 from plumbline.history.history import History
 from plumbline.history.series import Selection
-from plumbline.output.report import figures, findings, heat, session_pages, slow, triage
+from plumbline.output.report import by_node, figures, findings, heat, session_pages, slow, triage
 from reports import (  # noqa: F401 - fixtures
     NOW,
     chromium_,
@@ -32,6 +32,7 @@ from reports import (  # noqa: F401 - fixtures
     one,
     pages_,
     sessions_of,
+    swept,
     tab_to,
     window_,
     write,
@@ -432,6 +433,87 @@ def test_each_node_of_a_sweep_keeps_its_result(tmp_path):
     )
     write(folder, tmp_path / "again", now=NOW)
     assert "None red of 3 test cases" in (tmp_path / "again" / "index.html").read_text()
+
+
+def figures_of(folder: Path, changes: dict | None = None) -> list[figures.Panel]:
+    """The figures of the one check of a history."""
+    with History(folder) as history:
+        nights = by_node.nights(history.sessions())
+        return figures.grouped(history.series(Selection()), changes or {}, nights)
+
+
+def test_the_map_of_a_sweep_has_all_of_its_nodes_on_its_last_nights(tmp_path, monkeypatch):
+    monkeypatch.setattr(heat, "NIGHTS", 3)
+    fleet = {f"n{node:03}": 300.0 + node for node in range(100)}
+    (figure,) = figures_of(swept(tmp_path, *[fleet] * 4))
+    made = heat.of(figure)
+    assert made.values.shape == (100, 3)
+    assert made.values[:, -1].tolist() == [*fleet.values()]
+    assert [night[:8] for night in made.nights] == ["20261121", "20261122", "20261123"]
+
+
+def test_the_latest_of_a_sweep_is_the_median_of_its_night_with_the_worst_node_beside(tmp_path):
+    before = {f"n{node}": 300.0 for node in range(6)}
+    now = {"n0": 310.0, "n1": 311.0, "n2": 312.0, "n3": 211.0, "n4": 314.0, "n5": 315.0}
+    (figure,) = figures_of(swept(tmp_path, before, before, now))
+    assert (figure.latest, figure.worst, figure.usual) == (311.5, ("n3", 211.0), 300.0)
+    sessions, _, medians = figure.history
+    assert [name[:15] for name in sessions] == [f"202611{day}T000000" for day in (20, 21, 22)]
+    assert medians.tolist() == [300.0, 300.0, 311.5]
+    assert figure.over_nodes["name"] == [*now]
+    assert figure.over_nodes["value"][3] == [(0, 300.0), (1, 300.0), (2, 211.0)]
+    data = figure.data({}, None)
+    assert (data["low"], data["count"]) == ([300.0, 300.0, 211.0], [6, 6, 6])
+    # Sessions can still be compared one by one.
+    assert len({*figure.by_session[0]}) == 18
+
+
+def test_values_of_other_sessions_are_no_sweep(tmp_path):
+    """Neither those of a job that a scheduler puts on one of many nodes."""
+    cases = [[{"nodes": [f"n{number}"]}] for number in range(5)]
+    (figure,) = figures_of(sessions_of(tmp_path, *cases))
+    assert (len(figure.members), figure.swept, len(figure.history[0])) == (1, False, 5)
+
+
+def test_a_change_of_a_sweep_is_that_of_its_median(tmp_path):
+    random = np.random.default_rng(15)
+    nights = [
+        {f"n{n}": 300 * random.normal(1, 0.003) * (0.9 if night > 17 else 1) for n in range(5)}
+        for night in range(26)
+    ]
+    folder = swept(tmp_path / "site", *nights)
+    (found,) = losses_of(folder, tmp_path / "out", 26)
+    assert re.search("\u2212(9.8|9.9|10.0|10.1|10.2)", found)
+    content = one(tmp_path / "out", "checks/*.html").read_text()
+    assert "Table of 26 nights" in content
+    # The loss does not become usual.
+    assert re.search("<dt>Usual</dt>.*?\u2212(9|10)", content)
+
+
+@pytest.fixture(scope="session", name="swept_slow")
+def swept_slow_(tmp_path_factory) -> Path:
+    """The report of nights in which each node is swept, and n3 is 10 % slower from the 21st on."""
+    random = np.random.default_rng(16)
+    nights = [
+        {f"n{n}": 300 * random.normal(1, 0.003) * (0.9 if n == 3 and night > 19 else 1)
+         for n in range(8)}
+        for night in range(60)
+    ]  # fmt: skip
+    folder = tmp_path_factory.mktemp("swept")
+    write(swept(folder / "site", *nights), folder / "out", now=NOW + 60 * DAY)
+    return folder / "out"
+
+
+def test_the_page_of_a_node_that_a_sweep_found_has_its_figures(swept_slow):
+    content = one(swept_slow, "nodes/*n3*.html").read_text()
+    (row,) = re.findall(r'<tr><th scope="row"><a href="[^"]*#triad.*?</tr>', content)
+    against = [float(size) for size in re.findall("\u2212([\\d.]+)\u202f%", row)]
+    # From its usual value before it was slow, 40 nights ago, and from its peers.
+    assert against == pytest.approx([10, 10], abs=1.5)
+    found = pixels(one(swept_slow, "data/*/*.png"))
+    assert found.shape == (8, 60)
+    worse = np.isin(found, range(1, 1 + len(heat.STEPS)))
+    assert worse[3, 20:].all() and worse[[0, 1, 2, 4, 5, 6, 7]].sum() == 0
 
 
 def test_a_node_above_its_ceiling_has_a_line_of_its_own(tmp_path):

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from plumbline.analysis import screen
 from plumbline.analysis.compare import formats
 from plumbline.check.record import FigureRecord
 from plumbline.core import garbage, paths, pool, units
@@ -24,6 +23,7 @@ from plumbline.history.rows import SessionRow
 from plumbline.history.series import Key, Selection
 from plumbline.output.report import (
     around,
+    by_node,
     curves,
     figures,
     findings,
@@ -135,7 +135,7 @@ class _Report:
         say("screening nodes")
         self.screened = {one.system: slow.of_system(history, one, select) for one in self.systems}
         self.slow = {system: found.nodes for system, found in self.screened.items()}
-        self.night_of = screen.nights(row.session for row in self.sessions)
+        self.of_nights = by_node.nights(self.sessions)
         say("searching for changes")
         self.nights = findings.NIGHTS
         judging = searched.of(history, select, self.measured, self.slow)
@@ -170,15 +170,15 @@ class _Report:
         read = pool.ahead(self.history.by_check(self.measured.values(), self.select))
         for check in sorted({*self.cases, *self.measured}):
             series = next(read) if check in self.measured else []
-            listed = figures.grouped(series, self.changes)
+            listed = figures.grouped(series, self.changes, self.of_nights)
             for figure in listed:
                 self.published.take(figure)
                 members = {member.key: member for member in figure.members}
                 for change in figure.changes:
                     self._changed[change.key] = figure.glance(members.get(change.key))
-                for member in figure.members:
-                    if _identity(member.key) in self._found:
-                        self._found[_identity(member.key)] = figure.glance(member)
+                for key in figure.keys:
+                    if _identity(key) in self._found:
+                        self._found[_identity(key)] = figure.glance(members.get(key))
             yield check[0], check[1], listed
 
     def _chosen(self, latest: int) -> tuple[set[str], set[str], set[str]]:
@@ -347,7 +347,7 @@ class _Report:
     ) -> dict[str, heat.HeatMap]:
         """Write the images and the data of the heat maps of a check, and return them by figure."""
         pages = {name: self.session_path(name) for name in self.paged}
-        found = {figure.anchor: heat.of(figure, self.night_of, own) for figure in listed}
+        found = {figure.anchor: heat.of(figure, own) for figure in listed}
         maps = {anchor: made for anchor, made in found.items() if made}
         for anchor, made in maps.items():
             path = f"{folder}/{anchor}"

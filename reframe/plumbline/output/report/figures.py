@@ -8,14 +8,15 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from plumbline.history.series import Key, Series
-from plumbline.output.report import findings, text
+from plumbline.output.report import by_node, findings, text
+from plumbline.output.report.by_node import Nights
 from plumbline.output.report.findings import SeriesChange
 from plumbline.output.report.status import WINDOW
 from plumbline.output.report.usual import usual_values
@@ -56,10 +57,14 @@ class Panel:
 
     :ivar members: a series for each node or place.
     :ivar changes: of all members, oldest first.
+    :ivar night_of: first session of each session's night.
+    :ivar swept: whether sweeps measured it, a node in each session: its history is by night.
     """
 
     members: list[Series]
     changes: list[SeriesChange] = field(default_factory=list)
+    night_of: Mapping[str, str] = field(default_factory=dict)
+    swept: bool = False
 
     @property
     def first(self) -> Series:
@@ -86,7 +91,7 @@ class Panel:
     def anchor(self) -> str:
         key = self.key
         names = [key.partition, key.environment, key.placement, key.conditions]
-        if key.node:
+        if key.node and not self.swept:
             # A check may run both with and without --distribute.
             names.append("nodes")
         return text.slug(key.metric, str(key.size), self._location, *names)
@@ -98,6 +103,24 @@ class Panel:
     def place_of(self, series: Series) -> str:
         """Return the node or place of a member."""
         return series.key.node or series.key.location
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys of its series in the history, where a sweep's is of no node."""
+        if self.swept:
+            return [over_nodes(self.key)]
+        return [member.key for member in self.members]
+
+    @functools.cached_property
+    def _nights(self) -> dict[str, str]:
+        """Of a sweep, the first session of each session's night that measured the figure."""
+        if not self.swept:
+            return {}
+        return by_node.first_of(self._of_members("sessions").tolist(), self.night_of)
+
+    def night(self, session: str) -> str:
+        """Return the first session of a session's night, whatever that measured."""
+        return self.night_of.get(session, session)
 
     @functools.cached_property
     def latest(self) -> float:
@@ -193,15 +216,23 @@ class Panel:
 
     @functools.cached_property
     def history(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sessions, their times and their values, or medians of several members."""
+        """Sessions, their times and their values, or medians of several members; of a sweep, the
+        first session of each night."""
         if not self.several:
             return self.first.sessions, self.first.times, self.first.values
         return self._over_members[:3]
 
+    @property
+    def by_session(self) -> tuple[np.ndarray, np.ndarray]:
+        """Every session that measured it, and its value."""
+        if self.swept:
+            return self._of_members("sessions"), self._of_members("values")
+        return self.history[0], self.history[2]
+
     @functools.cached_property
     def _over_members(self) -> tuple:
         """Sessions, times, medians, values by session, and the session's index of each value."""
-        sessions = self._of_members("sessions").tolist()
+        sessions = [self._nights.get(one, one) for one in self._of_members("sessions").tolist()]
         times, values = self._of_members("times"), self._of_members("values")
         place = {name: number for number, name in enumerate(dict.fromkeys(sessions))}
         which = np.fromiter(map(place.__getitem__, sessions), int, len(sessions))
@@ -283,7 +314,7 @@ class Panel:
         for member in (red + odd)[:LINES]:
             line: list[float | None] = [None] * len(by_session)
             for session, value in zip(member.sessions, short(member.values), strict=True):
-                line[index[str(session)]] = value
+                line[index[self._nights.get(str(session), str(session))]] = value
             lines.append({"name": self.place_of(member), "value": line})
         count = len(by_session)
         verdicts = self._of_members("verdicts")
@@ -347,7 +378,7 @@ class Panel:
         for member in self.members:
             latest = (member.sessions[-LATEST:], member.values[-LATEST:], member.nodes[-LATEST:])
             for session, value, nodes in zip(*latest, strict=True):
-                place = last.get(str(session))
+                place = last.get(self._nights.get(str(session), str(session)))
                 if place is None:
                     continue
                 names = [self.place_of(member)] if self.several else _names(str(nodes))
@@ -413,30 +444,40 @@ def over_nodes(key: Key) -> Key:
     return dataclasses.replace(key, node="") if key.node else key
 
 
-def grouped(series: list[Series], changes: dict[Key, list[SeriesChange]]) -> list[Panel]:
+def grouped(
+    series: list[Series], changes: dict[Key, list[SeriesChange]], nights: Nights | None = None
+) -> list[Panel]:
     """Return the figures of one check, sorted by name. All nodes of a figure are one panel, or else
-    all its places (``location``) if they are many."""
-    by_node: dict[tuple, list[Series]] = {}
+    all its places (``location``) if they are many.
+
+    :arg nights: of the history's sessions; without them, nothing is known to be of a sweep.
+    """
+    nights = nights or Nights({}, set())
+    by_about: dict[tuple, list[Series]] = {}
     for member in series:
         key = member.key
         about = (key.partition, key.environment, key.placement, key.conditions, key.metric)
-        by_node.setdefault((*about, key.size, bool(key.node), key.location), []).append(member)
+        swept = by_node.of_sweeps(member, nights.sweeps)
+        kind = "swept" if swept else "node" if key.node else ""
+        by_about.setdefault((*about, key.size, kind, key.location), []).extend(swept or [member])
     by_place: dict[tuple, list[tuple]] = {}
-    for about in by_node:
+    for about in by_about:
         by_place.setdefault(about[:-1], []).append(about)
-    found = []
-    for places in by_place.values():
-        # Nodes are the members of their panels, so that their places have panels of their own.
-        if len(places) >= PLACES and not by_node[places[0]][0].key.node:
-            found.append([member for about in places for member in by_node[about]])
-        else:
-            found += [by_node[about] for about in places]
-    panels = []
     alone = {member.key for member in series}
-    for members in found:
-        keys = {member.key for member in members} | ({over_nodes(members[0].key)} - alone)
-        mine = [change for key in sorted(keys) for change in changes.get(key, ())]
-        panels.append(Panel(members, sorted(mine, key=lambda change: change.began)))
+    panels = []
+    for (*_, kind), places in by_place.items():
+        found = [by_about[about] for about in places]
+        # Nodes are the members of their panels, so that their places have panels of their own.
+        if len(places) >= PLACES and not kind:
+            found = [[member for members in found for member in members]]
+        for members in found:
+            panel = Panel(members, [], nights.of, kind == "swept")
+            keys = {*panel.keys}
+            if not panel.swept:
+                keys |= {over_nodes(panel.key)} - alone
+            mine = [change for key in sorted(keys) for change in changes.get(key, ())]
+            panel.changes = sorted(mine, key=lambda change: change.began)
+            panels.append(panel)
     return panels
 
 

@@ -18,8 +18,7 @@ import numpy as np
 
 from plumbline.output.report import text
 from plumbline.output.report.figures import Panel
-from plumbline.output.report.slow import SlowNode
-from plumbline.output.report.usual import usual_values
+from plumbline.output.report.slow import SlowNode, usual_of
 
 #: At most so many nights are shown.
 NIGHTS = 90
@@ -131,35 +130,41 @@ class HeatMap:
         }  # fmt: skip
 
 
-def of(figure: Panel, night_of: Mapping[str, str], slow: Iterable[SlowNode] = ()) -> HeatMap | None:
+def of(figure: Panel, slow: Iterable[SlowNode] = ()) -> HeatMap | None:
     """Return the map of a figure, ``None`` if it is not of at least two nodes by themselves.
 
-    :arg night_of: first session of each session's night.
     :arg slow: nodes that are flagged, of the figure's system.
     """
-    found: dict[str, dict[str | None, float]] = {}
+    found: dict[str, dict[str, float]] = {}
     levels: dict[str, float] = {}
-    newest: dict[str | None, str] = {}
+    newest: dict[str, str] = {}
+    slow = [*slow]
+    flagged = {one.node: one for one in slow}
+    oldest = min(_last({figure.night(one) for one in figure.history[0].tolist()}))
     for member in figure.members:
-        node, latest = member.key.node, slice(-NIGHTS, None)
-        sessions, values = member.sessions[latest].tolist(), member.values[latest].tolist()
-        at = [*map(night_of.get, sessions)]
+        node = member.key.node
+        if not node and figure.several:
+            return None
+        begin = int(np.searchsorted(member.sessions, oldest))
+        sessions, values = member.sessions[begin:].tolist(), member.values[begin:].tolist()
+        names = [node] * len(sessions) if node else member.nodes[begin:].tolist()
+        for session, name, value in zip(sessions, names, values, strict=True):
+            if name and "," not in name:
+                night = figure.night(session)
+                found.setdefault(name, {})[night] = value
+                newest[night] = session
         if node:
-            found.setdefault(node, {}).update(zip(at, values, strict=True))
-            newest.update(zip(at, sessions, strict=True))
-            usual = usual_values(member.values, figure.changes_of(member))
+            usual = usual_of(figure, member, flagged.get(node))
             levels[node] = float(np.median(usual)) if len(usual) else math.nan
-        elif not figure.several:
-            cells = zip(at, member.nodes[latest].tolist(), sessions, values, strict=True)
-            for night, name, session, value in cells:
-                if name and "," not in name:
-                    found.setdefault(name, {})[night] = value
-                    newest[night] = session
     if len(found) < 2:
         return None
-    nodes, nights = sorted(found), sorted(night for night in newest if night)[-NIGHTS:]
+    nodes, nights = sorted(found), _last(newest)
     table = np.array([[*map(found[node].get, nights)] for node in nodes], float)
     return _map(figure, nights, [newest[night] for night in nights], nodes, table, levels, slow)
+
+
+def _last(nights: Iterable[str]) -> list[str]:
+    return sorted(nights)[-NIGHTS:]
 
 
 def _map(

@@ -46,7 +46,7 @@ class ComparedMedians:
 
     def add(self, number: int, figure: Panel) -> None:
         """Add a figure with its number in the index of the search."""
-        sessions, _, values = figure.history
+        sessions, values = figure.by_session
         for place, session in enumerate(sessions.tolist()):
             self._sessions.setdefault(session, Medians()).add(number, values[place : place + 1])
         builds = np.array([figure.builds.get(session, "") for session in sessions.tolist()])

@@ -210,7 +210,7 @@ def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -
     for member in mine:
         name = member.key.node or _alone(member)
         peers = [m.values[-1] for m in figure.members if m is not member and m.key.node]
-        usual = usual_values(member.values, figure.changes_of(member))
+        usual = usual_of(figure, member, wanted[name])
         shown = text.figure(figure.key.metric, figure.key.size, member.key.location)
         wanted[name].figures.append(
             SlowFigure(
@@ -220,6 +220,18 @@ def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -
                 figure.glance(member).spark,
             )
         )  # fmt: skip
+
+
+def usual_of(figure: Panel, member: Series, one: SlowNode | None) -> np.ndarray:
+    """Return the usual values of a node, which end before it became slow: of a sweep, a loss is not
+    searched in each node.
+
+    :arg one: what is flagged of it, if anything.
+    """
+    changes, values = figure.changes_of(member), member.values
+    lasting = [flag.since for flag in one.flags if flag.until is None] if one else []
+    before = int(np.searchsorted(member.sessions, min(lasting))) if lasting else 0
+    return usual_values(values[: before + 1] if before else values, changes)
 
 
 def _alone(series: Series) -> str:
