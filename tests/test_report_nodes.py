@@ -17,7 +17,7 @@ import demo_history
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from plumbline.analysis.screen import Flag
+from plumbline.analysis.screen import Flag, rounds
 from plumbline.core.errors import Fault
 from plumbline.history import fleets
 from plumbline.history.history import History
@@ -514,6 +514,57 @@ def test_the_page_of_a_node_that_a_sweep_found_has_its_figures(swept_slow):
     assert found.shape == (8, 60)
     worse = np.isin(found, range(1, 1 + len(heat.STEPS)))
     assert worse[3, 20:].all() and worse[[0, 1, 2, 4, 5, 6, 7]].sum() == 0
+
+
+def of_pairs(values: dict[str, float], **figure) -> list[dict]:
+    """The case of pairs of nodes such as ``n1:n2``."""
+    usual = {"metric": "bandwidth", "unit": "MB/s", "better": "higher", "reference": 200.0}
+    nodes = sorted({node for pair in values for node in pair.split(":")})
+    of = [usual | {"value": value, "location": pair} | figure for pair, value in values.items()]
+    return [{"check": "pairs", "nodes": nodes, "figures": of}]
+
+
+def test_the_value_of_a_node_is_the_median_over_its_pairs_of_a_night(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "PLACES", 3)
+    first = {"n1:n2": 100.0, "n2:n3": 300.0, "n1:n3": 210.0}
+    later = {"n1:n2": 140.0, "n2:n3": 180.0, "n1:n3": 250.0}
+    folder = sessions_of(tmp_path, of_pairs(first), of_pairs(later), apart=DAY)
+    (figure,) = figures_of(folder)
+    assert [one.key.node for one in figure.of_nodes] == ["n1", "n2", "n3"]
+    assert [one.values.tolist() for one in figure.of_nodes] == [
+        [155.0, 195.0], [200.0, 160.0], [255.0, 215.0],
+    ]  # fmt: skip
+    verdicts = [one.verdicts.tolist() for one in figure.of_nodes]
+    assert verdicts == [["fail", "fail"], ["fail", "fail"], ["pass", "fail"]]
+    made = heat.of(figure)
+    assert (made.nodes, made.values[:, 1].tolist()) == (["n1", "n2", "n3"], [195.0, 160.0, 215.0])
+    # Of one night, though in two sessions.
+    folder = sessions_of(tmp_path / "more", of_pairs(first), of_pairs({"n1:n2": 400.0}))
+    (figure,) = figures_of(folder)
+    assert [one.values.tolist() for one in figure.of_nodes] == [[210.0], [300.0], [255.0]]
+
+
+def test_a_node_that_is_flagged_by_its_pairs_has_a_figure_and_a_map(tmp_path):
+    random = np.random.default_rng(17)
+    nodes = [f"n{number}" for number in range(10)]
+    nights = []
+    for night in range(30):
+        pairs = [pair for of_round in rounds(nodes, night) for pair in of_round]
+        nights.append(of_pairs({
+            ":".join(sorted(pair)): 300 * random.normal(1, 0.004)
+            * (0.8 if "n3" in pair and night > 19 else 1)
+            for pair in pairs
+        }))  # fmt: skip
+    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
+    write(folder, tmp_path / "out", now=NOW + 30 * DAY)
+    content = one(tmp_path / "out", "nodes/*n3*.html").read_text()
+    (row,) = re.findall(r'<tr><th scope="row"><a href="[^"]*#bandwidth.*?</tr>', content)
+    against = [float(size) for size in re.findall("\u2212([\\d.]+)\u202f%", row)]
+    assert against == pytest.approx([20, 20], abs=2)
+    found = pixels(one(tmp_path / "out", "data/*/*.png"))
+    worse = np.isin(found, range(1, 1 + len(heat.STEPS)))
+    assert found.shape == (10, 30)
+    assert worse[3, 20:].all() and worse.sum() == 10
 
 
 def test_a_node_above_its_ceiling_has_a_line_of_its_own(tmp_path):

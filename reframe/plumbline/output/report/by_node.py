@@ -1,5 +1,5 @@
-"""The values of each node, of figures that sweeps measured: one series of the history has those of
-all nodes, since each session of a sweep measures one."""
+"""The values of each node, of figures whose series in the history are none of single nodes: those
+that sweeps measured, of which one series has all nodes, and those of pairs of nodes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import numpy as np
 from plumbline.analysis import screen
 from plumbline.history.rows import SessionRow
 from plumbline.history.series import Series
+
+#: Verdicts, the worst first.
+WORST_FIRST = ("above-ceiling", "fail", "waived", "not-asserted", "pass")
 
 
 @dataclass(frozen=True)
@@ -52,3 +55,49 @@ def of_sweeps(series: Series, sweeps: Set[str]) -> list[Series]:
         dataclasses.replace(series.at(part), key=dataclasses.replace(series.key, node=name))
         for name, part in zip(number, parts, strict=True)
     ]
+
+
+def of_pairs(members: list[Series], night_of: Mapping[str, str]) -> list[Series]:
+    """Return a series for each node of pairs of nodes, which are the series' locations: the medians
+    over its pairs of each night. It has the worst of their verdicts, and no bounds."""
+    counts = [len(member.values) for member in members]
+    pairs = [member.key.location.split(":") for member in members]
+    names = sorted({name for pair in pairs for name in pair})
+    number = {name: place for place, name in enumerate(names)}
+    node = np.concatenate([np.repeat([number[pair[end]] for pair in pairs], counts)
+                           for end in (0, 1)])  # fmt: skip
+
+    def column(name: str) -> np.ndarray:
+        return np.tile(np.concatenate([getattr(member, name) for member in members]), 2)
+
+    sessions, values = column("sessions"), column("values")
+    first = first_of(sessions.tolist(), night_of)
+    labels = sorted({*first.values()})
+    place = {name: index for index, name in enumerate(labels)}
+    night = np.fromiter((place[first[name]] for name in sessions.tolist()), int, len(sessions))
+    badness = {name: -index for index, name in enumerate(WORST_FIRST)}
+    worst = np.fromiter((badness.get(str(v), badness["pass"]) for v in column("verdicts").tolist()),
+                        int, len(values))  # fmt: skip
+    order = np.lexsort((values, night, node))
+    cells = (node * len(labels) + night)[order]
+    begin = np.flatnonzero(np.diff(cells, prepend=-1))
+    count = np.diff(begin, append=len(cells))
+    sorted_values = values[order]
+    medians = (sorted_values[begin + (count - 1) // 2] + sorted_values[begin + count // 2]) / 2
+    of_night = {
+        "sessions": np.array(labels, object)[night[order][begin]],
+        "times": np.maximum.reduceat(column("times")[order], begin),
+        "values": medians,
+        "verdicts": np.array(WORST_FIRST, object)[-np.maximum.reduceat(worst[order], begin)],
+        **{name: column(name)[order][begin] for name in ("references", "builds")},
+        **{name: np.full(len(begin), np.nan) for name in ("lower", "upper", "ceiling")},
+    }
+    bounds = np.searchsorted(node[order][begin], np.arange(len(names) + 1))
+    return [
+        dataclasses.replace(
+            members[0], key=dataclasses.replace(members[0].key, location="", node=name),
+            **{column_: whole[start:end] for column_, whole in of_night.items()},
+            nodes=np.full(end - start, name, object), samples=[], across=None, near_bound=None,
+        )
+        for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True)
+    ]  # fmt: skip

@@ -112,6 +112,15 @@ class Panel:
         return [member.key for member in self.members]
 
     @functools.cached_property
+    def of_nodes(self) -> list[Series]:
+        """A series for each node, measured by itself or in pairs; else none."""
+        if self.key.node:
+            return self.members
+        if self.several and all(m.key.location.count(":") == 1 for m in self.members):
+            return by_node.of_pairs(self.members, self.night_of)
+        return []
+
+    @functools.cached_property
     def _nights(self) -> dict[str, str]:
         """Of a sweep, the first session of each session's night that measured the figure."""
         if not self.swept:
@@ -142,8 +151,7 @@ class Panel:
     @property
     def verdict(self) -> str:
         """The worst of the latest verdicts."""
-        order = ("above-ceiling", "fail", "waived", "not-asserted", "pass")
-        return next(verdict for verdict in order if self.verdicts[verdict])
+        return next(verdict for verdict in by_node.WORST_FIRST if self.verdicts[verdict])
 
     @property
     def share(self) -> str:

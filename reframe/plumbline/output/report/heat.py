@@ -131,7 +131,8 @@ class HeatMap:
 
 
 def of(figure: Panel, slow: Iterable[SlowNode] = ()) -> HeatMap | None:
-    """Return the map of a figure, ``None`` if it is not of at least two nodes by themselves.
+    """Return the map of a figure, ``None`` if it is not of at least two nodes, by themselves or in
+    pairs.
 
     :arg slow: nodes that are flagged, of the figure's system.
     """
@@ -141,10 +142,8 @@ def of(figure: Panel, slow: Iterable[SlowNode] = ()) -> HeatMap | None:
     slow = [*slow]
     flagged = {one.node: one for one in slow}
     oldest = min(_last({figure.night(one) for one in figure.history[0].tolist()}))
-    for member in figure.members:
+    for member in figure.of_nodes or ([] if figure.several else figure.members):
         node = member.key.node
-        if not node and figure.several:
-            return None
         begin = int(np.searchsorted(member.sessions, oldest))
         sessions, values = member.sessions[begin:].tolist(), member.values[begin:].tolist()
         names = [node] * len(sessions) if node else member.nodes[begin:].tolist()

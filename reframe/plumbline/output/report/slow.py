@@ -128,7 +128,7 @@ def of_system(history: History, state: SystemState, select: Selection) -> Screen
     """Screen a system as it is on its last night."""
     chosen = _since(select, state, _SPAN)
     series = history.of_units(chosen)
-    nodes = {one.key: _names(one) for one in series}
+    nodes = {one.key: screen.nodes_of([one]) for one in series}
     night_of = screen.nights({str(name) for one in series for name in one.sessions})
     if len(set[str]().union(*nodes.values())) < FEWEST:
         return Screened()
@@ -157,10 +157,6 @@ def _since(select: Selection, state: SystemState, span: datetime.timedelta) -> S
     return dataclasses.replace(
         select, system=literal(state.system), since=max(filter(None, (select.since, since)))
     )
-
-
-def _names(series: Series) -> set[str]:
-    return {series.key.node or str(nodes) for nodes in set(series.nodes.tolist())}
 
 
 def _flags(
@@ -206,12 +202,15 @@ def screened(system: str, nodes: Mapping[Key, set[str]], flags: list[Flag]) -> S
 def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -> None:
     """Give flagged nodes their values of a figure."""
     wanted = {one.node: one for one in slow}
-    mine = [m for m in figure.members if (m.key.node or _alone(m)) in wanted] if wanted else []
-    for member in mine:
+    if not wanted:
+        return
+    members = figure.of_nodes or figure.members
+    paired = "" if figure.key.node or not figure.of_nodes else "median over its pairs"
+    for member in [m for m in members if (m.key.node or _alone(m)) in wanted]:
         name = member.key.node or _alone(member)
-        peers = [m.values[-1] for m in figure.members if m is not member and m.key.node]
+        peers = [m.values[-1] for m in figure.of_nodes if m is not member]
         usual = usual_of(figure, member, wanted[name])
-        shown = text.figure(figure.key.metric, figure.key.size, member.key.location)
+        shown = text.figure(figure.key.metric, figure.key.size, paired or member.key.location)
         wanted[name].figures.append(
             SlowFigure(
                 check, page, shown, member.unit, str(member.verdicts[-1]),
@@ -223,8 +222,8 @@ def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -
 
 
 def usual_of(figure: Panel, member: Series, one: SlowNode | None) -> np.ndarray:
-    """Return the usual values of a node, which end before it became slow: of a sweep, a loss is not
-    searched in each node.
+    """Return the usual values of a node, which end before it became slow: changes of sweeps and of
+    pairs are not searched in each node.
 
     :arg one: what is flagged of it, if anything.
     """
