@@ -446,7 +446,7 @@ def test_the_map_of_a_sweep_has_all_of_its_nodes_on_its_last_nights(tmp_path, mo
     monkeypatch.setattr(heat, "NIGHTS", 3)
     fleet = {f"n{node:03}": 300.0 + node for node in range(100)}
     (figure,) = figures_of(swept(tmp_path, *[fleet] * 4))
-    made = heat.of(figure)
+    made = heat.of(figure, slow.Screened())
     assert made.values.shape == (100, 3)
     assert made.values[:, -1].tolist() == [*fleet.values()]
     assert [night[:8] for night in made.nights] == ["20261121", "20261122", "20261123"]
@@ -536,7 +536,7 @@ def test_the_value_of_a_node_is_the_median_over_its_pairs_of_a_night(tmp_path, m
     ]  # fmt: skip
     verdicts = [one.verdicts.tolist() for one in figure.of_nodes]
     assert verdicts == [["fail", "fail"], ["fail", "fail"], ["pass", "fail"]]
-    made = heat.of(figure)
+    made = heat.of(figure, slow.Screened())
     assert (made.nodes, made.values[:, 1].tolist()) == (["n1", "n2", "n3"], [195.0, 160.0, 215.0])
     # Of one night, though in two sessions.
     folder = sessions_of(tmp_path / "more", of_pairs(first), of_pairs({"n1:n2": 400.0}))
@@ -619,6 +619,37 @@ def test_what_screening_flags_without_a_page_is_counted():
         ("link", ("r1", "r2")),
         ("switch", ("r1",)),
     ]
+
+
+def test_flags_without_a_page_are_framed_in_the_heat_map(tmp_path, monkeypatch):
+    monkeypatch.setattr(slow, "PAGES", 1)
+    (figure,) = figures_of(swept(tmp_path, *[{f"n{node}": 300.0 for node in range(4)}] * 6))
+    nights = [name[:8] for name in figure.history[0]]
+    flags = [Flag(nights[5], "node", (name,), size, 1.0, nights[since], None)
+             for name, size, since in (("n0", 0.2, 4), ("n1", 0.1, 3))]  # fmt: skip
+    older = [Flag(nights[1], "node", (name,), 0.1, 1.0, nights[1], nights[2] + "T23")
+             for name in ("n0", "n3")]  # fmt: skip
+    found = slow.screened("alder", {}, flags, older)
+    assert ([one.node for one in found.nodes], found.omitted) == (["n0"], 1)
+    made = heat.of(figure, found)
+    # n1 has no page, as only one may have, and what ended makes none.
+    assert [one.node for one in made.flagged] == ["n0"]
+    assert [(mark.top, mark.left, mark.width) for mark in made.marks] == [
+        (0, 4, 2), (0, 1, 2), (1, 3, 3), (3, 1, 2),
+    ]  # fmt: skip
+
+
+def test_a_flag_that_ended_long_ago_is_in_the_map_alone(tmp_path):
+    random = np.random.default_rng(18)
+    nights = [
+        {f"n{n}": 300 * random.normal(1, 0.003) * (0.9 if n == 3 and 12 <= night < 18 else 1)
+         for n in range(8)}
+        for night in range(52)
+    ]  # fmt: skip
+    write(swept(tmp_path / "site", *nights), tmp_path / "out", now=NOW + 52 * DAY)
+    assert not (tmp_path / "out" / "nodes").exists()
+    content = one(tmp_path / "out", "checks/*.html").read_text()
+    assert re.findall('<rect x="(.*?)" y="3" width="(.*?)"', content) == [("12", "6")]
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ class _Report:
         over_sizes = curves.curves(listed)
         for curve in over_sizes:
             writer.table(f"{folder}/{curve.anchor}.csv", curves.CURVE_COLUMNS, curve.rows())
-        maps = self._maps(writer, folder, listed, own)
+        maps = self._maps(writer, folder, listed, self.screened.get(system, slow.Screened()))
         shared = [json.loads(axis) for axis in axes]
         ids = {session: None for axis in shared for session in axis["session"]}
         data = {
@@ -343,11 +343,11 @@ class _Report:
                   data=site.script_data(data), folder=folder, maps=maps)  # fmt: skip
 
     def _maps(
-        self, writer: site.Site, folder: str, listed: list[Panel], own: list[slow.SlowNode]
+        self, writer: site.Site, folder: str, listed: list[Panel], screened: slow.Screened
     ) -> dict[str, heat.HeatMap]:
         """Write the images and the data of the heat maps of a check, and return them by figure."""
         pages = {name: self.session_path(name) for name in self.paged}
-        found = {figure.anchor: heat.of(figure, own) for figure in listed}
+        found = {figure.anchor: heat.of(figure, screened) for figure in listed}
         maps = {anchor: made for anchor, made in found.items() if made}
         for anchor, made in maps.items():
             path = f"{folder}/{anchor}"

@@ -18,7 +18,7 @@ import numpy as np
 
 from plumbline.output.report import text
 from plumbline.output.report.figures import Panel
-from plumbline.output.report.slow import SlowNode, usual_of
+from plumbline.output.report.slow import Screened, SlowNode, usual_of
 
 #: At most so many nights are shown.
 NIGHTS = 90
@@ -61,6 +61,7 @@ class HeatMap:
     :ivar nights: the first session of each night, oldest first. :ivar sessions: its last.
     :ivar usual: of each node. :ivar values: nodes x nights, NaN if not measured.
     :ivar signed: the differences, of which those below 0 are worse.
+    :ivar marks: also of nodes without a page. :ivar flagged: the nodes that have one.
     """
 
     figure: Panel
@@ -130,17 +131,16 @@ class HeatMap:
         }  # fmt: skip
 
 
-def of(figure: Panel, slow: Iterable[SlowNode] = ()) -> HeatMap | None:
+def of(figure: Panel, screened: Screened) -> HeatMap | None:
     """Return the map of a figure, ``None`` if it is not of at least two nodes, by themselves or in
     pairs.
 
-    :arg slow: nodes that are flagged, of the figure's system.
+    :arg screened: what is flagged of the figure's system.
     """
     found: dict[str, dict[str, float]] = {}
     levels: dict[str, float] = {}
     newest: dict[str, str] = {}
-    slow = [*slow]
-    flagged = {one.node: one for one in slow}
+    flagged = {one.node: one for one in screened.nodes}
     oldest = min(_last({figure.night(one) for one in figure.history[0].tolist()}))
     for member in figure.of_nodes or ([] if figure.several else figure.members):
         node = member.key.node
@@ -159,7 +159,8 @@ def of(figure: Panel, slow: Iterable[SlowNode] = ()) -> HeatMap | None:
         return None
     nodes, nights = sorted(found), _last(newest)
     table = np.array([[*map(found[node].get, nights)] for node in nodes], float)
-    return _map(figure, nights, [newest[night] for night in nights], nodes, table, levels, slow)
+    return _map(figure, nights, [newest[night] for night in nights], nodes, table, levels,
+                screened)  # fmt: skip
 
 
 def _last(nights: Iterable[str]) -> list[str]:
@@ -173,7 +174,7 @@ def _map(
     nodes: list[str],
     values: np.ndarray,
     levels: Mapping[str, float],
-    slow: Iterable[SlowNode],
+    screened: Screened,
 ) -> HeatMap:
     known = [node in levels and math.isfinite(levels[node]) for node in nodes]
     own = [float(np.nanmedian(row)) if np.isfinite(row).any() else math.nan for row in values]
@@ -182,15 +183,17 @@ def _map(
     with np.errstate(invalid="ignore", divide="ignore"):
         signed = (values / usual[:, None] - 1) * (-1 if figure.first.better == "lower" else 1)
     place = {node: at for at, node in enumerate(nodes)}
-    flagged = sorted((one for one in slow if one.node in place), key=lambda one: place[one.node])
+    measured = (one for one in screened.nodes if one.node in place)
+    flagged = sorted(measured, key=lambda one: place[one.node])
+    flags = [(one.node, flag) for one in flagged for flag in one.flags]
+    flags += [(node, flag) for node in nodes for flag in screened.framed.get(node, ())]
     marks = []
-    for one in flagged:
-        for flag in one.flags:
-            left = bisect.bisect_left(nights, flag.since)
-            right = len(nights) if flag.until is None else bisect.bisect_right(nights, flag.until)
-            if right > left:
-                here = figure.key.metric in " ".join(flag.evidence).split()
-                marks.append(Mark(left, place[one.node], right - left, here))
+    for node, flag in flags:
+        left = bisect.bisect_left(nights, flag.since)
+        right = len(nights) if flag.until is None else bisect.bisect_right(nights, flag.until)
+        if right > left:
+            here = figure.key.metric in " ".join(flag.evidence).split()
+            marks.append(Mark(left, place[node], right - left, here))
     return HeatMap(figure, nights, sessions, nodes, usual, values, signed, marks, flagged)
 
 

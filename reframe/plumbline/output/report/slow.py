@@ -114,6 +114,7 @@ class Screened:
 
     :ivar nodes: that are slow, or were in the last days, the worst first. :ivar omitted: how many
         more there are. :ivar links: flags of links and switches that are slow on the last night.
+    :ivar framed: node -> flags that are on no page of it: they ended earlier, or it has none.
     :ivar judged: whether the last night could be judged: enough nodes were measured, and not too
         many fell at once.
     """
@@ -121,6 +122,7 @@ class Screened:
     nodes: list[SlowNode] = field(default_factory=list)
     omitted: int = 0
     links: list[Flag] = field(default_factory=list)
+    framed: dict[str, list[Flag]] = field(default_factory=dict)
     judged: bool = False
 
 
@@ -139,8 +141,11 @@ def of_system(history: History, state: SystemState, select: Selection) -> Screen
     found = screen.screen(groups, switches)
     if not found.nights:
         return Screened()
-    flags = _flags(history, state, chosen, found, night_of)
-    return dataclasses.replace(screened(state.system, nodes, flags), judged=not found.unsure)
+    oldest = str(state.latest.end - np.timedelta64(RECENT)).replace("-", "").replace(":", "")
+    older = [flag for flag in found.flagged if flag.until is not None and flag.until < oldest]
+    flags = [flag for flag in found.flagged if flag not in older]
+    flags += _settings(history, chosen, found.nights[-1], night_of)
+    return dataclasses.replace(screened(state.system, nodes, flags, older), judged=not found.unsure)
 
 
 def series_of(history: History, select: Selection, one: SlowNode) -> list[Series]:
@@ -159,44 +164,47 @@ def _since(select: Selection, state: SystemState, span: datetime.timedelta) -> S
     )
 
 
-def _flags(
-    history: History,
-    state: SystemState,
-    chosen: Selection,
-    found: screen.Screening,
-    night_of: Mapping[str, str],
+def _settings(
+    history: History, chosen: Selection, night: str, night_of: Mapping[str, str]
 ) -> list[Flag]:
-    """Return the flags of the last days, and the settings that differ on the last night."""
-    oldest = str(state.latest.end - np.timedelta64(RECENT)).replace("-", "").replace(":", "")
-    flags = [flag for flag in found.flagged if flag.until is None or flag.until >= oldest]
-    if history.source.is_dir():
-        night = found.nights[-1]
-        tonight = tuple(session for session, of in night_of.items() if of == night)
-        records = history.records(dataclasses.replace(chosen, sessions=tonight))
-        flags += settings.differing(records, night)
-    return flags
+    """Return the settings that differ between peers on a night, of which records alone tell."""
+    if not history.source.is_dir():
+        return []
+    tonight = tuple(session for session, of in night_of.items() if of == night)
+    return settings.differing(history.records(dataclasses.replace(chosen, sessions=tonight)), night)
 
 
-def screened(system: str, nodes: Mapping[Key, set[str]], flags: list[Flag]) -> Screened:
+def screened(
+    system: str, nodes: Mapping[Key, set[str]], flags: list[Flag], older: Iterable[Flag] = ()
+) -> Screened:
     """Return the flags of a system's series by node, and those of no node.
 
-    :arg nodes: of each series.
+    :arg nodes: of each series. :arg older: flags that make no page.
     """
     partitions = {name: key.partition for key, listed in nodes.items() for name in listed}
     alone = {key.node for key in nodes}
-    found: dict[str, SlowNode] = {}
-    for flag in flags:
-        names = {"node": flag.name, "gpu": flag.name[:1], "pair": flag.name, "setting": flag.name}
-        for node in names.get(flag.kind, ()):
-            one = found.setdefault(
-                node, SlowNode(system, partitions.get(node, ""), node, node in alone)
-            )
-            one.flags.append(flag)
+    found = {
+        node: SlowNode(system, partitions.get(node, ""), node, node in alone, of_node)
+        for node, of_node in _by_node(flags).items()
+    }
     for one in found.values():
         one.flags.sort(key=lambda flag: flag.night, reverse=True)
     listed = sorted(found.values(), key=lambda one: (one.now, one.first.size), reverse=True)
     links = [flag for flag in flags if flag.kind in ("link", "switch") and flag.until is None]
-    return Screened(listed[:PAGES], len(listed[PAGES:]), links)
+    framed = _by_node(older)
+    for one in listed[PAGES:]:
+        framed.setdefault(one.node, []).extend(one.flags)
+    return Screened(listed[:PAGES], len(listed[PAGES:]), links, framed)
+
+
+def _by_node(flags: Iterable[Flag]) -> dict[str, list[Flag]]:
+    """Return the flags of nodes, of their GPUs and of pairs with them."""
+    found: dict[str, list[Flag]] = {}
+    for flag in flags:
+        names = {"node": flag.name, "gpu": flag.name[:1], "pair": flag.name, "setting": flag.name}
+        for node in names.get(flag.kind, ()):
+            found.setdefault(node, []).append(flag)
+    return found
 
 
 def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -> None:
