@@ -139,6 +139,35 @@ def test_a_heat_map_of_many_nodes_is_legible(nodes):
     assert len(made.image()) < 5000
 
 
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """The contrast of two colours, as WCAG 2 reckons it."""
+
+    def luminance(colour: tuple[float, ...]) -> float:
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+                  for part in (part / 255 for part in colour)]  # fmt: skip
+        return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_each_step_of_a_heat_map_stands_out_in_both_themes():
+    style = (Path(heat.__file__).parent / "static" / "report.css").read_text()
+    assert "background: var(--grid)" in re.search(r"\.heat-map {(.*?)}", style)[1]
+    grounds = {tuple(bytes.fromhex(found)) for found in re.findall("--grid: #(\\w{6});", style)}
+    assert len(grounds) == 2
+    for colour, ground in itertools.product((heat.WORSE, heat.BETTER), grounds):
+        painted = [
+            tuple(share * part + (1 - share) * under
+                  for part, under in zip(colour, ground, strict=True))
+            for share in heat.OPACITY
+        ]  # fmt: skip
+        found = [contrast(step, ground) for step in painted]
+        assert found[0] >= 2.0 and found[-1] >= 3.0
+        # Each step can be told from the one before.
+        assert min(b / a for a, b in itertools.pairwise(found)) > 1.1
+
+
 def test_a_flagged_node_has_a_page_with_its_figures_and_commands(pages, window):
     page = window.open(pages / "index.html")
     tab_to(page, "a[href*='nid0007']")

@@ -27,8 +27,9 @@ NIGHTS = 90
 STEPS = (0.02, 0.05, 0.10, 0.20)
 #: Ends of a colour-blind-safe scale (vermilion and blue of Okabe and Ito), and of no measurement.
 WORSE, BETTER, NONE = (213, 94, 0), (20, 125, 195), (128, 134, 142)
-#: Opacity of each step; of a cell without a measurement.
-OPACITY, FAINT = (0.4, 0.62, 0.82, 1.0), 0.4
+#: Opacity of each step, of which the first has a contrast of 2:1 with what is usual in both themes;
+#: of a cell without a measurement.
+OPACITY, FAINT = (0.62, 0.75, 0.88, 1.0), 0.4
 #: Height of a row in pixels, at least and at most, so that the map has about as many as this.
 LEAST, MOST, HEIGHT = 3, 16, 1000
 #: Height of a name beside a map, in pixels.
