@@ -168,6 +168,56 @@ def test_each_step_of_a_heat_map_stands_out_in_both_themes():
         assert min(b / a for a, b in itertools.pairwise(found)) > 1.1
 
 
+def a_large_map(figure: figures.Panel, *_) -> heat.HeatMap:
+    """A map of 400 nodes and 90 nights; eight nodes are flagged, the last rows among them."""
+    random = np.random.default_rng(19)
+    nodes = [f"nid{node:06}" for node in range(400)]
+    nights = [f"{NOW + night * DAY:%Y%m%dT%H%M%SZ}-0" for night in range(90)]
+    values = 300 * random.normal(1, 0.02, (400, 90))
+    rows = (0, 1, 200, 395, 396, 397, 398, 399)
+    return heat.HeatMap(
+        figure, nights, nights, nodes, np.full(400, 300.0), values, values / 300 - 1,
+        marks=[heat.Mark(80, row, 10, True) for row in rows],
+        flagged=[slow.SlowNode("alder", "cpu", nodes[row], True) for row in rows],
+    )  # fmt: skip
+
+
+#: Of a map: its box, those of the visible labels of each kind, and whether the page is too wide.
+LAYOUT = """() => {
+    const sides = b => [b.left, b.top, b.right, b.bottom];
+    const box = e => sides(e.getBoundingClientRect());
+    const shown = e => getComputedStyle(e).display !== "none" && e.offsetParent;
+    const of = s => [...document.querySelectorAll(s)].filter(shown).map(box);
+    const root = document.documentElement;
+    return {map: of(".heat-map")[0], image: of(".heat-map img")[0], names: of(".heat-names span"),
+            flags: of(".heat-flags a"), dates: of(".heat-dates span"),
+            over: root.scrollWidth - root.clientWidth};
+}"""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_map_of_400_nodes_is_drawn_legibly(width, tmp_path, monkeypatch, new_window):
+    monkeypatch.setattr(heat, "of", a_large_map)
+    write(sessions_of(tmp_path, of_nodes({"n0": 300.0, "n1": 300.0})), tmp_path / "out", now=NOW)
+    page = new_window(viewport={"width": width, "height": 900}).open(
+        one(tmp_path / "out", "checks/*.html")
+    )
+    page.locator(".heat-map img").scroll_into_view_if_needed()
+    expect(page.locator(".heat-map img")).to_have_js_property("complete", True)
+    found = page.evaluate(LAYOUT)
+    left, top, right, bottom = found["map"]
+    assert found["over"] == 0 and found["image"] == found["map"]
+    assert (bottom - top) / 400 >= 1 and (right - left) / 90 >= 1
+    assert len(found["names"]) > 50 and len(found["dates"]) == (5 if width > 1000 else 2)
+    assert len(found["flags"]) == (8 if width > 1000 else 0)
+    for labels in (found["names"], found["flags"]):
+        assert all(lower[1] >= upper[3] - 0.5 for upper, lower in itertools.pairwise(labels))
+    assert all(label[0] >= 0 and label[2] <= left for label in found["names"])
+    assert all(b[0] >= a[2] for a, b in itertools.pairwise(found["dates"]))
+    # None is beside what follows the map.
+    assert all(label[3] <= bottom + heat.NAME / 2 for label in found["names"] + found["flags"])
+
+
 def test_a_flagged_node_has_a_page_with_its_figures_and_commands(pages, window):
     page = window.open(pages / "index.html")
     tab_to(page, "a[href*='nid0007']")

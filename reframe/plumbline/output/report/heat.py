@@ -96,12 +96,16 @@ class HeatMap:
 
     @property
     def flags(self) -> list[tuple[SlowNode, float]]:
-        """The flagged nodes, each with the place of its name in pixels, which do not overlap."""
-        found: list[tuple[SlowNode, float]] = []
+        """The flagged nodes, each with the place of its name in pixels, which do not overlap, nor
+        are below the map."""
+        places: list[float] = []
         for one in self.flagged:
             at = self.row * (self.nodes.index(one.node) + 0.5)
-            found.append((one, max(at, found[-1][1] + NAME) if found else at))
-        return found
+            places.append(max(at, places[-1] + NAME) if places else at)
+        lowest = self.row * len(self.nodes) - NAME / 2
+        for number, at in enumerate(reversed(places)):
+            places[-1 - number] = min(at, lowest - number * NAME)
+        return [*zip(self.flagged, places, strict=True)]
 
     def image(self) -> bytes:
         """Return the map as a PNG image of one pixel for each cell."""
