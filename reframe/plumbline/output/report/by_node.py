@@ -36,8 +36,11 @@ def nights(sessions: Collection[SessionRow]) -> Nights:
 
 def first_of(sessions: Iterable[str], night_of: Mapping[str, str]) -> dict[str, str]:
     """Return the first of these sessions of each one's night."""
-    first: dict[str, str] = {}
-    return {name: first.setdefault(night_of.get(name, name), name) for name in sorted({*sessions})}
+    of_night: dict[str, list[str]] = {}
+    for name in {*sessions}:
+        of_night.setdefault(night_of.get(name, name), []).append(name)
+    first = {night: min(listed) for night, listed in of_night.items()}
+    return {name: first[night] for night, listed in of_night.items() for name in listed}
 
 
 def of_sweeps(series: Series, sweeps: Set[str]) -> list[Series]:
