@@ -362,6 +362,17 @@ def test_when_half_of_the_nodes_fall_none_is_flagged():
     assert screening.messages
 
 
+def test_the_width_of_scores_is_of_the_fast_half_of_each_test():
+    random = np.random.default_rng(3)
+    z = random.standard_normal((4, 101)) * np.array([[1.0], [3.0], [3.0], [1.0]])
+    z[0, :50] = np.nan
+    z[2, 4 * detection.FEWEST - 1 :] = np.nan
+    z[3] = np.nan
+    known = z[1] - np.median(z[1])
+    fast = detection.MAD_TO_STD * np.median(-known[known <= 0])
+    assert detection.excess_width(z).tolist() == [1.0, fast, 1.0, 1.0]
+
+
 def test_autocorrelated_levels_widen_the_limits():
     """Each node has its own autocorrelated noise: no flag of a fleet of 300 in 60 nights."""
     random = np.random.default_rng(8)

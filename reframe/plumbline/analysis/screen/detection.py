@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from plumbline.analysis.stats import MAD_TO_STD
 
@@ -218,7 +218,7 @@ def _test(
         doubt += doubt_of_level / (nights - first)[:, None]
         z = (level - mean) / (fitted.scale * np.sqrt(doubt))
     z = np.where(judged & (weight > 0), z, np.nan)
-    z /= np.array([[_excess_width(row)] for row in z])
+    z /= excess_width(z)[:, None]
     chance = np.nan_to_num(special.stdtr(fitted.freedom, -z), nan=1.0)
     p = chance / share[:, None]
     best = np.argmin(p, axis=0), np.arange(units)
@@ -330,7 +330,7 @@ def _by_others(
     A unit that is far off does not hide itself so, and the few of a small fleet are used as well
     as they can be. Differences are clipped by their median (:func:`noise_of`).
     """
-    most = stats.t.isf(_FAR, freedom) * noise
+    most = -special.stdtrit(freedom, _FAR) * noise
     squares = np.nan_to_num(np.clip(steps, -most, most)) ** 2
     measured = np.isfinite(steps).sum(axis=0)
     # A level of each night and group was fitted.
@@ -378,21 +378,23 @@ def _clipped(
     fast = (out > _RARE).sum()
     alone = (out[1:-1] < -_RARE) & (out[2:] > -_RARE / 2) & (out[:-2] > -_RARE / 2)
     rare = max(fast, alone.sum())
-    if rare < _SOME or rare < 10 * stats.norm.sf(_RARE) * total:
+    if rare < _SOME or rare < 10 * special.ndtr(-_RARE) * total:
         return residual
-    most = stats.norm.isf(min(rare / total, 0.02)) * scale
+    most = -special.ndtri(min(rare / total, 0.02)) * scale
     return np.clip(residual, middle - most, middle + most)
 
 
-def _excess_width(z: np.ndarray) -> float:
+def excess_width(z: np.ndarray) -> np.ndarray:
     """Return how much wider the scores of the fleet are than they should, by their fast half: from
-    autocorrelated levels, or different noise. 1 if chance explains it."""
-    known = z[np.isfinite(z)]
-    if len(known) < 4 * FEWEST:
-        return 1.0
-    middle = np.median(known)
-    wide = MAD_TO_STD * np.median(middle - known[known <= middle])
-    return float(wide) if wide > 1 + 4.8 / np.sqrt(len(known)) else 1.0
+    autocorrelated levels, or different noise. 1 if chance explains it.
+
+    :arg z: tests x units, NaN where not judged; the result has an item for each test.
+    """
+    below = median(z, axis=1)[:, None] - z
+    wide = MAD_TO_STD * median(np.where(below >= 0, below, np.nan), axis=1)
+    count = np.isfinite(z).sum(axis=1)
+    certain = (count >= 4 * FEWEST) & (wide > 1 + 4.8 / np.sqrt(np.maximum(count, 1)))
+    return np.where(certain, wide, 1.0)
 
 
 def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | None:
