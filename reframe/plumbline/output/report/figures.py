@@ -495,17 +495,17 @@ CSV_COLUMNS = ("session", "time", "location", "node", "value", "lower", "upper",
 
 def csv_rows(figure: Panel) -> Iterator[tuple]:
     """Yield the rows of a figure's CSV file: of many nodes, those of the last nights."""
-    for whole in figure.members:
-        member = whole.at(np.arange(len(whole.values))[-figure.kept :])
-        count = len(member.values)
+    last = slice(-figure.kept, None)
+    for member in figure.members:
+        count = len(member.values[last])
         about = [[text.name_cell(name)] * count for name in (member.key.location, member.key.node)]
         numbers = (member.values, member.lower, member.upper, member.ceiling)
         names = (member.verdicts, member.references, member.builds, member.nodes)
         yield from zip(
-            map(text.name_cell, member.sessions),
-            np.datetime_as_string(member.times, unit="s").tolist(),
+            map(text.name_cell, member.sessions[last]),
+            np.datetime_as_string(member.times[last], unit="s").tolist(),
             *about,
-            *map(text.number_cells, numbers),
-            *(map(text.name_cell, column) for column in names),
+            *(text.number_cells(column[last]) for column in numbers),
+            *(map(text.name_cell, column[last]) for column in names),
             strict=True,
         )

@@ -30,11 +30,11 @@ class Medians:
     counts: array = field(default_factory=lambda: array("I"))
     sessions: set[str] = field(default_factory=set)
 
-    def add(self, figure: int, values: np.ndarray) -> None:
-        """Add the values of a figure, one of each session."""
+    def add(self, figure: int, median: float, count: int = 1) -> None:
+        """Add the median of a figure over so many sessions."""
         self.figures.append(figure)
-        self.medians.append(float(np.median(values)))
-        self.counts.append(len(values))
+        self.medians.append(median)
+        self.counts.append(count)
 
 
 class ComparedMedians:
@@ -47,13 +47,14 @@ class ComparedMedians:
     def add(self, number: int, figure: Panel) -> None:
         """Add a figure with its number in the index of the search."""
         sessions, values = figure.by_session
-        for place, session in enumerate(sessions.tolist()):
-            self._sessions.setdefault(session, Medians()).add(number, values[place : place + 1])
+        for session, value in zip(sessions.tolist(), values.tolist(), strict=True):
+            self._sessions.setdefault(session, Medians()).add(number, value)
         builds = np.array([figure.builds.get(session, "") for session in sessions.tolist()])
         for build in set(builds.tolist()) - {""}:
             side = self._builds.setdefault((figure.key.system, build), Medians())
-            side.add(number, values[builds == build])
-            side.sessions.update(sessions[builds == build].tolist())
+            used = builds == build
+            side.add(number, float(np.median(values[used])), int(used.sum()))
+            side.sessions.update(sessions[used].tolist())
 
     def index(self, rows: list[SessionRow]) -> dict[str, list]:
         """Return the sides that can be chosen, the newest first: of a session its name, system and
