@@ -721,6 +721,22 @@ def test_the_badge_of_a_figure_is_its_largest_active_loss():
     ]  # fmt: skip
 
 
+def test_a_loss_is_on_the_page_of_its_system_beside_the_headlines():
+    def named(metric: str) -> Series:
+        series = a_series([100.0] * 30 + [96.0] * 20)
+        return dataclasses.replace(series, key=dataclasses.replace(series.key, metric=metric))
+
+    head, lost, ended, calm = map(named, ("head", "lost", "ended", "calm"))
+    changes = {lost.key: [a_change(lost, 30)], ended.key: [a_change(ended, 30, active=False)]}
+    listed = figures.grouped([head, lost, ended, calm], changes)
+    case = SimpleNamespace(headlines=[("head", -1, "", "all-cores")])
+    found = SimpleNamespace(cases={("alder", "stream"): [case]})
+    chosen = report._Report.shown(found, "alder", "stream", listed)
+    assert {figure.key.metric for figure in chosen} == {"head", "lost"}
+    (most,) = report._Report.shown(found, "alder", "stream", listed, most=1)
+    assert most.key.metric == "lost"
+
+
 @pytest.mark.parametrize(
     ("better", "worst", "by_session"),
     [

@@ -453,7 +453,8 @@ class _Report:
 
         def rank(figure: Panel) -> int:
             key = figure.key
-            if figure.verdict in ("fail", "above-ceiling", "waived"):
+            # A loss that lasts is a problem also where no bound is broken.
+            if figure.losses or figure.verdict in ("fail", "above-ceiling", "waived"):
                 return 0
             return 1 if (key.metric, key.size, key.location, key.placement) in heads else 2
 
