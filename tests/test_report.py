@@ -104,7 +104,12 @@ def _standings(history, folder: Path, now: datetime.datetime | None = None, sele
         patch.setenv("PLUMBLINE_SITE", str(folder))
         now = now or datetime.datetime.now(UTC)
         found = status.of_systems(
-            history, history.sessions(), select, now, datetime.timedelta(hours=48)
+            history,
+            history.sessions(),
+            select,
+            now,
+            datetime.timedelta(hours=48),
+            lambda system: inventory.read(system) or inventory.Inventory(),
         )
     return sorted(found, key=lambda one: one.system), now
 
@@ -581,10 +586,27 @@ def test_one_invalid_row_does_not_cost_the_report(tmp_path):
 def test_invalid_references_are_reported_before_the_slow_work(tmp_path):
     folder = sessions_of(tmp_path, [{}])
     a_baseline(folder, {"id": "wrong", "value": "fast"})
+    write_inventory(folder, "stream")
+    one(folder, "systems/inventory/*").write_text("{")
     lines: list[str] = []
     made = write(folder, tmp_path / "out", now=NOW, say=lines.append, warn=lines.append)
-    assert len(made.faults) == 1 and made.faults[0] in lines[0]
-    assert len(lines) > 1
+    slow = next(at for at, line in enumerate(lines) if line.startswith("screening"))
+    skipped = [f"skipped: {fault}" for fault in made.faults]
+    assert len(skipped) == 2 and [*filter(skipped.__contains__, lines[:slow])] == skipped
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"cases": 3}', b"\xff"])
+def test_an_invalid_inventory_does_not_cost_the_report(tmp_path, content: str | bytes):
+    folder = sessions_of(tmp_path, [{"figures": [SLOW]}])
+    write_inventory(folder, "stream", "gone")
+    path = one(folder, "systems/inventory/alder.json")
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    done = run(folder, "--out", tmp_path / "out")
+    assert (done.code, done.codes) == (2, ["system.wrong-inventory"])
+    page = tmp_path / "out" / "index.html"
+    assert count(shown(page, "red")) == 1
+    listed = shown(page, "wrong")
+    assert count(listed) == 1 and "inventory/alder.json" in listed
 
 
 def test_the_part_of_a_nightly_reports_invalid_references(tmp_path, monkeypatch):

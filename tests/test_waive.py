@@ -286,6 +286,70 @@ def test_a_regression_that_is_acknowledged_is_no_fault_of_a_night(seasons, monke
     assert "waived: " in after.page and "waived: " not in before.page
 
 
+# -- files of the site that are invalid ----------------------------------------------------------
+
+
+def entry(name: str, **fields: object) -> dict:
+    return {"id": name, "reason": "a disk is slow", "owner": "storage team", "expires": day(3),
+            "match": {"system": "alder", "check": name}} | fields  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (entry("wrong", owner=""), "input.wrong-file"),
+        ("wrong", "input.wrong-file"),
+        (entry("wrong", expires=day(400)), "reference.wrong-waiver"),
+        (entry("stream", match={"system": "birch"}), "reference.wrong-waiver"),
+    ],
+)
+def test_an_invalid_waiver_costs_no_other_one(slow, wrong, code):
+    path = slow / "reference" / "waivers.yaml"
+    path.write_text(yaml.safe_dump([entry("stream"), wrong, entry("well")]))
+    made = write(slow, slow / "out", now=datetime.datetime.now(UTC))
+    page = slow / "out" / "index.html"
+    assert (count(shown(page, "red")), count(shown(page, "waived"))) == (0, 1)
+    (fault,) = made.faults
+    assert fault.startswith(f"{path}: ") and fault.endswith(f"[{code}]")
+    assert "waivers.yaml" in shown(page, "wrong")
+    found, faults = waivers.load_valid(slow / "reference")
+    assert ([one.id for one in found], faults) == (["stream", "well"], [fault])
+
+
+@pytest.mark.parametrize("content", ["- [", "a: b\n", b"\xff"])
+def test_a_file_without_any_valid_waiver_is_one_fault(tmp_path, content):
+    path = tmp_path / "waivers.yaml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    found, faults = waivers.load_valid(tmp_path)
+    assert found == [] and len(faults) == 1 and str(path) in faults[0]
+    path.unlink()
+    assert waivers.load_valid(tmp_path) == ([], [])
+
+
+def test_what_is_invalid_elsewhere_prevents_no_waiver(tmp_path):
+    folder = sessions_of(tmp_path, [{"figures": [SLOW]}])
+    a_baseline(folder, {"id": "wrong", "metric": "copy", "value": "fast"}, {"id": NAME})
+    inventory = folder / "systems" / "inventory" / "alder.json"
+    inventory.parent.mkdir(parents=True)
+    inventory.write_text("{")
+    (found,) = listed(folder)
+    assert found["loss"] == pytest.approx(1 - 200 / 290)
+    done = waive(folder, found["finding"], *GIVEN)
+    assert done.code == 0
+    assert {*done.codes} == {"reference.wrong-table", "system.wrong-inventory"}
+    assert [one.id for one in waivers.load(folder / "reference")] == [found["finding"]]
+
+
+def test_an_invalid_file_of_waivers_is_not_edited(slow):
+    (found,) = listed(slow)
+    path = slow / "reference" / "waivers.yaml"
+    path.write_text("- {id: w, reason: no owner}\n")
+    done = waive(slow, found["finding"], *GIVEN)
+    assert done.code == 2 and {*done.codes} == {"input.wrong-file"}
+    assert f"{path}: waiver 1 (w)" in done.err
+    assert path.read_text() == "- {id: w, reason: no owner}\n"
+
+
 # -- the command line ----------------------------------------------------------------------------
 
 

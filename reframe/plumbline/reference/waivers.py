@@ -23,7 +23,7 @@ from plumbline.core import files
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import base_name, suggest
-from plumbline.core.yamlfile import read_model, validated
+from plumbline.core.yamlfile import read_model, read_yaml, validated
 from plumbline.placement import placement
 from plumbline.reference.row import Text
 
@@ -178,8 +178,49 @@ def load(folder: Folder) -> list[Waiver]:
     return found
 
 
+def load_valid(folder: Folder) -> tuple[list[Waiver], list[str]]:
+    """Return the waivers of a site without invalid ones, and a message with its reason code about
+    each of these. For those who only show results: a run is refused.
+
+    Of several with the same id, the first is valid.
+
+    :arg folder: of the reference tables.
+    """
+    path = path_of(folder)
+    content: Any = None
+    found: list[Waiver] = []
+    faults: list[str] = []
+    try:
+        content = read_yaml(path) if path.exists() else None
+        found = validated(content, _Waivers, str(path), "waiver").root
+    except Fault as fault:
+        faults = [with_code(line, fault.code) for line in str(fault).splitlines()]
+        found = [*_valid(content)] if isinstance(content, list) else []
+    faults += [with_code(line, "reference.wrong-waiver") for line in _faults_of(path, found)]
+    usable: dict[str, Waiver] = {}
+    for waiver in found:
+        if waiver.expires <= today() + LONGEST:
+            usable.setdefault(waiver.id, waiver)
+    return [*usable.values()], faults
+
+
+def _valid(entries: list[Any]) -> Iterator[Waiver]:
+    for entry in entries:
+        try:
+            yield Waiver.model_validate(entry)
+        except pydantic.ValidationError:
+            continue
+
+
 def _refuse_faulty(path: Path, found: list[Waiver]) -> None:
     """Raise a fault for waivers with the same id, or with a term that is too long."""
+    faults = _faults_of(path, found)
+    if faults:
+        raise Fault("\n".join(faults), code="reference.wrong-waiver")
+
+
+def _faults_of(path: Path, found: list[Waiver]) -> list[str]:
+    """Return a message about each id that several have, and each term that is too long."""
     counts = Counter(waiver.id for waiver in found)
     faults = [
         f"{path}: id {name!r} is used {n} times: give each waiver its own id"
@@ -187,14 +228,12 @@ def _refuse_faulty(path: Path, found: list[Waiver]) -> None:
         if n > 1
     ]
     latest = today() + LONGEST
-    faults += [
+    return faults + [
         f"{path}: {waiver.id}: expires {waiver.expires}, more than a year from now: write {latest} "
         f"or earlier, as each known fault is reviewed yearly"
         for waiver in found
         if waiver.expires > latest
     ]
-    if faults:
-        raise Fault("\n".join(faults), code="reference.wrong-waiver")
 
 
 def add(folder: Folder, text: str) -> Path:

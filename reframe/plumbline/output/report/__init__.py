@@ -62,7 +62,7 @@ class Written:
 
     :ivar red: number of test cases that are red.
     :ivar bytes: size of all files.
-    :ivar faults: what of the site's references and waivers was skipped, a line each.
+    :ivar faults: what of the site's references, waivers and inventories was skipped, a line each.
     """
 
     folder: Path
@@ -127,7 +127,7 @@ class _Report:
         say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
         self.triage = triage.Triage(valid.waivers, valid.references, now.date())
         self.systems = status.of_systems(
-            history, self.sessions, select, now, stale, self.triage.apply
+            history, self.sessions, select, now, stale, valid.inventory, self.triage.apply
         )
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
         for case in (case for system in self.systems for case in system.cases):
@@ -477,7 +477,7 @@ class _Report:
 
     @property
     def wrong_references(self) -> list[str]:
-        """References and waivers that were skipped, with paths relative to the site's parent."""
+        """What of the site's files was skipped, with paths relative to the site's parent."""
         return [f.removeprefix(f"{paths.site().parent}/") for f in self.references.faults]
 
 

@@ -17,7 +17,7 @@ from plumbline.history.history import History
 from plumbline.history.rows import CaseId, CaseRow, RanRow, SessionRow
 from plumbline.history.series import ALL, Selection
 from plumbline.output.report import text
-from plumbline.site import inventory
+from plumbline.site.inventory import Inventory
 
 #: Results and verdicts that need attention today.
 RED = ("fail", "above-ceiling", "invalid", "error", "aborted", "unfinished", "vanished")
@@ -154,19 +154,21 @@ def of_systems(
     select: Selection,
     now: datetime.datetime,
     stale: datetime.timedelta,
+    inventory: Callable[[str], Inventory],
     waive: Callable[[list[CaseState]], None] = lambda cases: None,
 ) -> list[SystemState]:
     """Return the state of each system, those with something red first.
 
     :arg sessions: those of the selection, oldest first.
     :arg stale: age above which a latest session is old.
+    :arg inventory: returns that of a system.
     :arg waive: applies the waivers of today to the cases of a system.
     """
     by_system: dict[str, list[SessionRow]] = {}
     for row in sessions:
         by_system.setdefault(row.system, []).append(row)
     found = [
-        _of_system(history, system, rows, select, now, stale, waive)
+        _of_system(history, system, rows, select, now, stale, inventory(system), waive)
         for system, rows in by_system.items()
     ]
     return sorted(found, key=lambda state: (not state.red, state.system))
@@ -179,6 +181,7 @@ def _of_system(
     select: Selection,
     now: datetime.datetime,
     stale: datetime.timedelta,
+    listed: Inventory,
     waive: Callable[[list[CaseState]], None],
 ) -> SystemState:
     latest = max(sessions, key=lambda row: row.end)
@@ -213,10 +216,10 @@ def _of_system(
     _fill_since(cases, history, chosen, swept)
     waive(cases)
     ran = history.ran(chosen)
-    cases += _vanished(system, cases, ran)
+    cases += _vanished(listed, cases, ran)
     if dataclasses.replace(select, system="") == ALL:
         run = {case.identity for case in cases} | {row.identity for row in ran}
-        cases += _never_run(system, run)
+        cases += _never_run(system, listed, run)
     past = age(latest, now)
     old = past.total_seconds() / 3600 if past > stale else None
     return SystemState(
@@ -394,10 +397,9 @@ def _inventory_name(identity: CaseId) -> str:
     return f"{check} @{system}:{partition}+{environment}"
 
 
-def _vanished(system: str, cases: list[CaseState], ran: list[RanRow]) -> list[CaseState]:
+def _vanished(known: Inventory, cases: list[CaseState], ran: list[RanRow]) -> list[CaseState]:
     """Return the cases of earlier sessions that have not run recently."""
     current = {case.identity for case in cases}
-    known = inventory.read(system) or inventory.Inventory()
     found = []
     for last in ran:
         expected = last.sessions >= USUAL or _inventory_name(last.identity) in known.all_cases
@@ -411,9 +413,8 @@ def _vanished(system: str, cases: list[CaseState], ran: list[RanRow]) -> list[Ca
     return found
 
 
-def _never_run(system: str, run: set[CaseId]) -> Iterator[CaseState]:
+def _never_run(system: str, known: Inventory, run: set[CaseId]) -> Iterator[CaseState]:
     """Yield the cases of the inventory that no session ran, which only a whole history tells."""
-    known = inventory.read(system) or inventory.Inventory()
     # Not `every`: cases of published scale run only on request.
     for name in sorted(known.cases.keys() - {*map(_inventory_name, run)}):
         check, _, place = name.rpartition(" @")

@@ -22,10 +22,10 @@ from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection
-from plumbline.output.report import findings, searched, slow, status, text
+from plumbline.output.report import findings, searched, shown, slow, status, text
 from plumbline.output.report.findings import Event, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
-from plumbline.reference import lookup, waivers
+from plumbline.reference import waivers
 from plumbline.reference.lookup import References, loss_of
 from plumbline.reference.waivers import Subject, Waiver
 
@@ -240,12 +240,21 @@ def load(
     """Return what can be acknowledged, as on the report's start page: red test cases, and then
     active losses, the newest first.
 
-    :raises Fault: if nothing is selected, or the references or waivers are invalid.
+    :arg say: receives also what of the site's references and inventories is invalid, and skipped.
+    :raises Fault: if nothing is selected, or a register of the references or a waiver is invalid:
+        the file of the waivers is about to be edited.
     """
-    folder = paths.reference()
-    triage = Triage(waivers.load(folder), lookup.loaded(folder), now.date())
+    known = waivers.load(paths.reference())
+    valid = shown.ValidReferences(say)
+    triage = Triage(known, valid.references, now.date())
     systems = status.of_systems(
-        history, history.sessions(select), select, now, datetime.timedelta.max, triage.apply
+        history,
+        history.sessions(select),
+        select,
+        now,
+        datetime.timedelta.max,
+        valid.inventory,
+        triage.apply,
     )
     measured = {(check.system, check.check): check for check in history.measured(select)}
     flagged = {one.system: slow.of_system(history, one, select).nodes for one in systems}
