@@ -278,6 +278,25 @@ def test_a_word_finds_its_page_with_the_keyboard(pages, window, query, kind, pag
         assert found.locator(f"#{anchor} h2").inner_text().startswith("triad")
 
 
+def test_the_own_page_of_a_flagged_node_is_its_first_link(pages, window):
+    page = window.open(pages / "search.html", "#nid00")
+    nodes = page.locator("#results section", has=page.locator("h2:text('Nodes')")).locator("li")
+    links = {
+        node.locator("strong").inner_text(): node.locator("a").evaluate_all(
+            "links => links.map(a => a.getAttribute('href'))"
+        )
+        for node in nodes.all()
+    }
+    own = one(pages, "nodes/alder-nid0007*.html").relative_to(pages)
+    assert links["nid0007"][0] == str(own) and links["nid0007"][1:]
+    assert not any(href.startswith("nodes/") for name, of in links.items() for href in of
+                   if name != "nid0007")  # fmt: skip
+    page.locator("#query").fill("nid0007")
+    tab_to(page, "#results a")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/{own.name}")
+
+
 def test_a_search_is_in_its_address(pages, window):
     page = window.open(pages / "search.html", "#nid0003%20")
     assert page.locator("#query").input_value() == "nid0003 "

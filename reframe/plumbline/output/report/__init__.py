@@ -371,6 +371,10 @@ class _Report:
         by_system: dict[str, list[str]] = {state.system: [] for state in self.systems}
         for system, check in sorted({*self.cases, *self.measured}):
             by_system.setdefault(system, []).append(check)
+        for system, nodes in self.slow.items():
+            number = self.index.add_system(system, self.system_path(system))
+            for one in nodes:
+                self.index.add_node(number, one.node, one.path)
         writer.page("search.html", "search.html.j2", listed=sorted(by_system.items()))
         writer.file("data/search.js", self.index.script())
 

@@ -19,6 +19,7 @@ class Index:
         self._figures: list[tuple[int, str, int, str, int, int]] = []
         self._units: dict[str, int] = {}
         self._nodes: dict[str, list[int]] = {}
+        self._pages: dict[str, list[tuple[int, str]]] = {}
 
     def add_system(self, name: str, path: str) -> int:
         """Add a system with its page, and return its number."""
@@ -44,6 +45,10 @@ class Index:
         for node in nodes:
             self._nodes.setdefault(text.clean(node), []).append(check)
 
+    def add_node(self, system: int, name: str, path: str) -> None:
+        """Add the page of a node of a system, as :meth:`add_system` numbers it."""
+        self._pages.setdefault(text.clean(name), []).append((system, path))
+
     @property
     def figures(self) -> int:
         """Number of figures, and of the next one."""
@@ -57,7 +62,10 @@ class Index:
             "places": [*self._places],
             "units": [*self._units],
             "figures": self._figures,
-            "nodes": sorted(self._nodes.items()),
+            "nodes": [
+                (name, self._nodes.get(name, []), self._pages.get(name, []))
+                for name in sorted({*self._nodes, *self._pages})
+            ],
         }
         return f"window.searchIndex = {json.dumps(content, separators=(',', ':'))};\n"
 

@@ -14,8 +14,9 @@
     ["Systems", systems.map(([name, path]) => [name, "", [[name, path]]])],
     ["Checks", checks.map(([system, name, path]) =>
       [name, systems[system][0], [[name, path]]])],
-    ["Nodes", nodes.map(([name, of]) =>
-      [name, "", of.map((at) => [about(checks[at]), checks[at][2]])])],
+    ["Nodes", nodes.map(([name, of, pages]) =>
+      [name, "", [...pages.map(([system, path]) => [`flagged · ${systems[system][0]}`, path]),
+        ...of.map((at) => [about(checks[at]), checks[at][2]])]])],
     ["Figures of merit", figures.map(([check, name, place, anchor]) =>
       [name, `${about(checks[check])} · ${places[place]}`,
         [[name, `${checks[check][2]}#${anchor}`]]])],
