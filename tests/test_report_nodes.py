@@ -6,8 +6,8 @@ import contextlib
 import csv
 import datetime
 import itertools
-import json
 import re
+import shlex
 import shutil
 import struct
 import zlib
@@ -17,6 +17,7 @@ import demo_history
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from plumbline.analysis.compare import sides
 from plumbline.analysis.screen import Flag, rounds
 from plumbline.core.errors import Fault
 from plumbline.history import fleets
@@ -302,13 +303,66 @@ def test_a_comparison_shows_the_medians_of_both_sides_and_is_in_the_address(page
     assert cells[5] == "better", page_url
 
 
-def test_two_builds_are_compared(pages, window):
-    page = window.open(pages / "compare.html", "?side.kind=build")
-    page.wait_for_selector("#table td, #found:not(:empty)")
-    sides = json.loads(page.locator("#sides").inner_text())
-    assert len(sides["builds"]) >= 2
-    (osu,) = {tuple(sorted(b[0] for b in sides["builds"] if b[1] == "alder"))}
-    assert len(osu) >= 2
+def build_of(number: int) -> dict:
+    return {"build": {"path": f"/opt/stream-{number}", "sha256": f"{number}" * 64}}
+
+
+def compared_builds(window, folder: Path, *builds: int) -> tuple[list[str], Path]:
+    """The row of the one figure of the last two builds, of sessions an hour apart that used these
+    builds and measured 300 GB/s with the first, 30 less with each other; and the page."""
+    figure = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
+    sessions = [
+        [build_of(number) | {"figures": [figure | {"value": 300.0 - 30 * number}]}]
+        for number in builds
+    ]
+    write(sessions_of(folder, *sessions), folder / "out", now=NOW)
+    page = window.open(folder / "out" / "compare.html", "?side.kind=build")
+    page.wait_for_selector("#table td")
+    (cells,) = rows(page).values()
+    return cells, page
+
+
+def test_two_builds_of_one_day_are_compared(tmp_path, window):
+    """The command that is printed selects the sessions of each."""
+    cells, page = compared_builds(window, tmp_path, *[0] * 5, *[1] * 4)
+    assert [cell.split()[0] for cell in cells[2:4]] == ["300", "270"]
+    assert (cells[4], cells[5]) == ("\u221210.0\u202f%", "worse")
+    command = page.locator("#command code").inner_text()
+    *words, before, after = shlex.split(command)
+    assert words == ["plumbline", "compare", "--system=alder"]
+    assert (before, after) == (
+        "2026-11-20T00:00:00..2026-11-20T04:00:01",
+        "2026-11-20T05:00:00..2026-11-20T08:00:01",
+    )
+    with History(tmp_path) as history:
+        known = history.sessions()
+    assert sides.sessions_of(before, known, "BEFORE") == known[:5]
+    assert sides.sessions_of(after, known, "AFTER") == known[5:]
+    page.locator("#swap").press("Enter")
+    row = page.locator("#table tbody tr")
+    expect(row.locator("td").last).to_have_text("better")
+    assert page.locator("#command code").inner_text().split()[-2:] == [after, before]
+
+
+def test_builds_that_were_used_in_turns_have_no_command(tmp_path, window):
+    _, page = compared_builds(window, tmp_path, 0, 0, 1, 1, 0, 1)
+    assert not page.locator("#command").is_visible()
+
+
+def test_builds_of_different_days_are_compared_by_their_days(pages, window):
+    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
+    by_build: dict[str, list[dict]] = {}
+    for row in csv.DictReader(path.open()):
+        by_build.setdefault(row["build"], []).append(row)
+    (old, before), (new, after) = by_build.items()
+    page = window.open(pages / "compare.html", f"?side.kind=build&side.a={old}&side.b={new}")
+    page.wait_for_selector("#table td")
+    (cells,) = [c for name, c in rows(page).items() if name.startswith("latency · 8 B ")]
+    medians = [np.median([float(row["value"]) for row in side]) for side in (before, after)]
+    assert [float(cell.split()[0]) for cell in cells[2:4]] == pytest.approx(medians, rel=1e-4)
+    days = [f"{side[0]['time'][:10]}..{side[-1]['time'][:10]}" for side in (before, after)]
+    words = ["plumbline", "compare", "--system=alder", *days]
+    assert shlex.split(page.locator("#command code").inner_text()) == words
 
 
 def test_an_address_of_a_comparison_that_is_wrong_does_no_harm(pages, window):

@@ -58,17 +58,19 @@ class ComparedMedians:
 
     def index(self, rows: list[SessionRow]) -> dict[str, list]:
         """Return the sides that can be chosen, the newest first: of a session its name, system and
-        file; of a build also its first and last session, and how many it has."""
+        file; of a build also its first and last session, how many it has, and their span of time.
+
+        :arg rows: oldest first.
+        """
         listed = [row for row in reversed(rows) if row.session in self._sessions]
         builds = sorted(self._builds.items(), key=lambda one: max(one[1].sessions), reverse=True)
         return {
             "sessions": [[row.session, row.system, _file(row.session)] for row in listed],
             "builds": [
-                [build, system, _file(system, build), sorted(side.sessions)[:: len(side.sessions)
-                 - 1 or 1], len(side.sessions)]
+                [build, system, _file(system, build), *_ends(side, rows)]
                 for (system, build), side in builds
             ],
-        }  # fmt: skip
+        }
 
     def scripts(self) -> Iterator[tuple[str, str]]:
         """Yield the path and the content of each side's script."""
@@ -82,6 +84,15 @@ class ComparedMedians:
             name = _file(*names)
             written = json.dumps(content, separators=(",", ":"))
             yield f"data/sides/{name}.js", f'window.side("{name}",{written});\n'
+
+
+def _ends(side: Medians, rows: list[SessionRow]) -> tuple[list[str], int, list[str]]:
+    """Return the first and the last session of a build, the number of all, and the span of their
+    starts, whose end is excluded, as ``plumbline compare`` reads it."""
+    mine = [row for row in rows if row.session in side.sessions]
+    span = [mine[0].start, mine[-1].start + np.timedelta64(1, "s")]
+    names = [row.session for row in mine[:: len(mine) - 1 or 1]]
+    return names, len(mine), np.datetime_as_string(span, unit="s").tolist()
 
 
 def _file(*names: str) -> str:

@@ -22,9 +22,9 @@
     night: [...grouped(sessions, ([id, system]) => `${day(id)} ${system}`)].map(([id, listed]) =>
       ({ id, system: listed[0][1], text: day(listed[0][0]), files: listed.map(([, , file]) => file),
         sessions: listed.map(([name]) => name), count: listed.length })),
-    build: builds.map(([id, system, file, ends, count]) =>
+    build: builds.map(([id, system, file, ends, count, span]) =>
       ({ id, system, text: `${id}, ${day(ends[0])} to ${day(ends.at(-1))}`, files: [file],
-        sessions: ends, count })),
+        sessions: ends, count, span })),
   };
 
   // -- the data of a side ---------------------------------------------------------------------
@@ -105,11 +105,13 @@
     return place;
   }
 
-  // A side as `plumbline compare` takes it.
+  const days = (side) => [side.sessions[0], side.sessions.at(-1)].map(day).sort();
+  const meet = ([from, until], [first, last]) => from <= last && first <= until;
+  // A side as `plumbline compare` takes it; fine: its days have sessions of the other side.
   const named = (side, fine) => {
-    if (side.sessions.length === side.count && side.count <= FEW) return side.sessions.join(",");
-    const [first, last] = [side.sessions[0], side.sessions.at(-1)].sort();
-    return fine ? `${first}..${last}` : `${day(first)}..${day(last)}`;
+    const all = side.sessions.length === side.count;
+    if (all && (fine || side.count <= FEW)) return side.sessions.join(",");
+    return (fine ? side.span : days(side)).join("..");
   };
 
   let turns = 0;
@@ -149,8 +151,11 @@
       `${single[0]} only in A, ${single[1]} only in B.` +
       `${few ? ` A comparison with confidence needs ${LEAST} sessions a side.` : ""}`;
     const system = one.system === other.system ? ` --system=${one.system}` : "";
+    const fine = meet(days(one), days(other));
+    // No span of builds that were used in turns is of one of them alone.
+    command.hidden = Boolean(one.span) && meet(one.span, other.span);
     command.querySelector("code").textContent =
-      `plumbline compare${system} ${named(one)} ${named(other)}`;
+      `plumbline compare${system} ${named(one, fine)} ${named(other, fine)}`;
     if (!rows.length) return;
     document.getElementById("table").append(table(rows.slice(0, MOST)));
     window.tables.enhance(document.getElementById("table"));
