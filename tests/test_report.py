@@ -458,6 +458,22 @@ def test_an_older_session_that_is_red_has_a_page_of_its_red_cases(tmp_path):
     assert ">slow</a>" in content and ">well</a>" not in content and "1 more test case" in content
 
 
+def test_an_older_session_that_was_cut_off_has_a_page(tmp_path):
+    night = [{"check": "well"}, {"check": "other"}]
+    folder = sessions_of(tmp_path, *[night] * 4)
+    first, second, *_ = sorted((folder / "sessions").iterdir())
+    lines = (first / "records.jsonl").read_text().splitlines(keepends=True)
+    (first / "records.jsonl").write_text("".join(lines[1:]))
+    (second / "records.jsonl").unlink()
+    os.utime(second, ns=(int(NOW.timestamp() - 11 * 3600) * 10**9,) * 2)
+    start_page(folder, NOW + datetime.timedelta(days=2), latest=1)
+    made = {path.name[:15]: path for path in (tmp_path / "out" / "sessions").iterdir()}
+    assert len(made) == 3
+    assert notes(made["20261120t000000"]) == {"cut-off", "red-only"}
+    assert notes(made["20261120t010000"]) == {"cut-off", "no-record"}
+    assert_links_resolve(tmp_path / "out")
+
+
 def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):
     folder = sessions_of(tmp_path, [{"check": "slow"}, {"check": "well"}])
     page = start_page(folder, select=Selection(check="well"))

@@ -182,8 +182,8 @@ class _Report:
             yield check[0], check[1], listed
 
     def _chosen(self, latest: int) -> tuple[set[str], set[str], set[str]]:
-        """Return the sessions that get a page: the latest of each system, the red ones as far back
-        as red cases are followed, and those of changes."""
+        """Return the sessions that get a page: the latest of each system, those that are red or
+        were cut off as far back as red cases are followed, and those of changes."""
         newest, red, changed = set[str](), set[str](), dict[str, None]()
         if self.history.from_csv:
             return newest, red, set()
@@ -193,7 +193,9 @@ class _Report:
             seen[row.system] += 1
             if seen[row.system] <= latest:
                 newest.add(row.session)
-            elif row.end >= oldest[row.system] and any(map(row.results.get, status.RED)):
+            elif row.end >= oldest[row.system] and (
+                any(map(row.results.get, status.RED)) or self.missing(row)
+            ):
                 red.add(row.session)
         for event in (*self.events, *self.acknowledged):
             for name in (event.first.before, event.first.after):
