@@ -19,7 +19,18 @@ from plumbline.analysis import causes
 from plumbline.operate.nightly import parts
 from plumbline.output.report import triage
 from plumbline.reference import waivers
-from reports import NOW, SLOW, UTC, demo_, notes, sessions_of, shown, write  # noqa: F401 - fixtures
+from reports import (  # noqa: F401 - fixtures
+    NOW,
+    SLOW,
+    UTC,
+    demo_,
+    notes,
+    one,
+    pages_,
+    sessions_of,
+    shown,
+    write,
+)
 from test_report import a_baseline, a_change, a_series, count, state
 
 GIVEN = ["--owner", "storage team", "--until", "30d", "--reason", "a disk is slow"]
@@ -243,6 +254,52 @@ def test_a_regression_that_is_acknowledged_has_not_changed_today(seasons):
 def count_of(folder: Path, section: str) -> int:
     write(folder, folder / "out", now=datetime.datetime.now(UTC))
     return count(shown(folder / "out" / "index.html", section))
+
+
+def sections(page: Path) -> dict[str, str]:
+    """The section of each figure of a check, by anchor."""
+    found = re.findall(r'<section class="figure" id="([^"]+)"(.*?)</section>',
+                       page.read_text(), re.S)  # fmt: skip
+    return {anchor: part for anchor, part in found if not anchor.startswith("curve-")}
+
+
+def offered(section: str) -> list[str]:
+    """The findings that a figure's section offers to acknowledge."""
+    commands = re.findall(r"<code>(plumbline waive [^<]+)</code>", section)
+    return [name for one in commands for name in shlex.split(html.unescape(one))[2:3]]
+
+
+def test_a_loss_is_acknowledged_at_the_first_of_its_figures(pages, demo):
+    (known,) = [one for one in listed(demo, *LATENCY) if one["kind"] == "regression"]
+    parts = sections(one(pages, "checks/alder-osu-p2p-test-latency*.html"))
+    lost = [anchor for anchor, part in parts.items() if "s-regression" in part]
+    assert len(lost) == len(known["figures"]) == 4
+    assert [anchor for anchor, part in parts.items() if offered(part)] == lost[:1]
+    assert offered(parts[lost[0]]) == [known["finding"]]
+    above = {anchor: re.findall(r'acknowledge-above">.*?href="#([^"]+)"', part)
+             for anchor, part in parts.items()}  # fmt: skip
+    assert above == {anchor: lost[:1] if anchor in lost[1:] else [] for anchor in parts}
+
+
+def test_what_is_waived_or_over_is_not_offered(seasons):
+    (known,) = [one for one in listed(seasons, *LATENCY) if one["kind"] == "regression"]
+    assert waive(seasons, known["finding"], *GIVEN).code == 0
+    write(seasons, seasons / "out", now=datetime.datetime.now(UTC))
+    for pattern in (
+        "checks/alder-osu-p2p-test-latency*.html",
+        "checks/alder-osu-p2p-test-bw*.html",
+    ):
+        parts = sections(one(seasons / "out", pattern)).values()
+        assert any('<ul class="plain changes">' in part for part in parts)
+        assert not any(offered(part) or "acknowledge-above" in part for part in parts)
+
+
+def test_a_figure_of_nodes_offers_those_that_lost(pages, demo):
+    found = [one["finding"] for one in listed(demo, "--system=alder", "--check=babelstream_cpu*")
+             if one["kind"] not in triage.WAIVABLE]  # fmt: skip
+    parts = sections(one(pages, "checks/alder-babelstream-cpu*.html"))
+    assert [name for part in parts.values() for name in offered(part)] == found
+    assert found and all("nid0007" in name for name in found)
 
 
 def test_a_regression_comes_back_when_it_exceeds_its_waiver(seasons):

@@ -159,6 +159,7 @@ class _Report:
         #: What a waiver covers has events of its own.
         self.acknowledged = findings.events([change for change in changes if change.waiver])
         self.events = findings.events([change for change in changes if not change.waiver])
+        self._event_of = {change: event for event in self.events for change in event.changes}
         self.around = around.Around(history, self.sessions, self.changes)
         newest, red, changed = self._chosen(latest)
         #: Sessions with a page, and those whose page has only their red cases.
@@ -342,6 +343,7 @@ class _Report:
         }
         writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
                   figures=listed, cases=self.cases.get((system, check), []), curves=over_sizes,
+                  losses=self.triage.of_figures(listed, self._event_of, self.changes),
                   data=site.script_data(data), folder=folder, maps=maps)  # fmt: skip
 
     def _maps(

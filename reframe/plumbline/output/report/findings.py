@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -111,6 +111,10 @@ class Event:
     def nodes(self) -> int:
         """Number of nodes, if the figures are of single nodes."""
         return len({change.key.node for change in self.changes})
+
+    def of_nodes(self, nodes: Collection[str]) -> Event:
+        """Return its changes of these nodes."""
+        return Event([change for change in self.changes if change.key.node in nodes])
 
     @property
     def sizes(self) -> tuple[float, float]:

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import yaml
@@ -23,6 +23,7 @@ from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection
 from plumbline.output.report import findings, searched, shown, slow, status, text
+from plumbline.output.report.figures import Panel
 from plumbline.output.report.findings import Event, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference import waivers
@@ -229,6 +230,36 @@ class Triage:
             )
             for changes in by_node.values()
         ]
+
+    def of_figures(
+        self,
+        figures: Iterable[Panel],
+        events: Mapping[SeriesChange, Event],
+        every: dict[Key, list[SeriesChange]],
+    ) -> dict[str, tuple[list[OpenFinding], list[Panel]]]:
+        """Return what can be acknowledged of the active losses of each figure of a page, by anchor:
+        the findings that no figure above has, and the figures above that have the others, since
+        losses that began together have one waiver.
+
+        :arg events: of each change.
+        :arg every: all changes of each series.
+        """
+        first: dict[str, Panel] = {}
+        found = {}
+        for figure in figures:
+            nodes: dict[int, tuple[Event, set[str]]] = {}
+            for change in figure.losses:
+                if event := events.get(change):
+                    nodes.setdefault(id(event), (event, set()))[1].add(change.key.node)
+            listed = [
+                one
+                for event, wanted in nodes.values()
+                for one in self.of_event(event.of_nodes(wanted), every)
+            ]
+            above = {first[one.id].anchor: first[one.id] for one in listed if one.id in first}
+            here = [one for one in listed if first.setdefault(one.id, figure) is figure]
+            found[figure.anchor] = here, [*above.values()]
+        return found
 
 
 def load(
