@@ -676,6 +676,62 @@ def test_a_mark_shows_its_value_and_a_click_opens_its_session(chart):
     page.wait_for_url(f"**/{passed['page'][-1].removeprefix('../')}")
 
 
+def test_a_chart_is_read_and_zoomed_with_the_keyboard_alone(pages, window):
+    page = window.open(one(pages, "checks/alder-osu-p2p-test-bw*.html"))
+    tab_to(page, '.chart[data-kind="history"]')
+    chart = page.locator(".chart:focus")
+    page.wait_for_selector(".chart:focus svg .mark")
+    assert chart.evaluate("c => getComputedStyle(c).outlineStyle") == "solid"
+    passed = chart.evaluate("c => c.chart.traces.find(t => t.name === 'passed')")
+    hint = chart.locator(".hint div")
+    page.keyboard.press("ArrowRight")
+    assert hint.all_inner_texts() == passed["hint"][-1]
+    page.keyboard.press("ArrowLeft")
+    assert hint.all_inner_texts() == passed["hint"][-2]
+    spoken = chart.locator("xpath=..").locator("[role=status]")
+    assert spoken.text_content() == ", ".join(passed["hint"][-2])
+    assert float(chart.locator(".cursor").get_attribute("r")) > 0
+
+    home = chart.evaluate("c => c.chart.view()")
+    width = home["x"][1] - home["x"][0]
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    near = chart.evaluate("c => c.chart.view()")
+    assert near["x"][1] - near["x"][0] == pytest.approx(width / 4)
+    assert near["x"][0] < passed["x"][-2] < near["x"][1] and near["y"] == home["y"]
+    assert "zoom." in page.url and hint.all_inner_texts() == passed["hint"][-2]
+    page.keyboard.press("-")
+    wider = chart.evaluate("c => c.chart.view()")
+    assert wider["x"][1] - wider["x"][0] == pytest.approx(width / 2)
+    page.keyboard.press("0")
+    assert chart.evaluate("c => c.chart.view()") == home and "zoom." not in page.url
+
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    assert hint.all_inner_texts() == passed["hint"][-1]  # It is the last.
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/{passed['page'][-1].removeprefix('../')}")
+
+
+def test_the_marks_of_one_node_are_read_upwards_and_downwards(pages, window):
+    page = window.open(kinds(pages)["nodes"])
+    tab_to(page, '.chart[data-kind="nodes"]')
+    page.wait_for_selector(".chart:focus svg .mark")
+    hint = page.locator(".chart:focus .hint div")
+    page.keyboard.press("Home")
+    texts = []
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+        texts.append(hint.all_inner_texts())
+    assert {text[1] for text in texts} == {demo_history.NODES[0]}
+    values = [float(text[0].split()[0]) for text in texts]
+    assert values[0] > values[1]
+    page.keyboard.press("ArrowRight")
+    assert hint.all_inner_texts()[1] == demo_history.NODES[1]
+    page.keyboard.press("Tab")
+    assert page.locator(".hint:not([hidden])").count() == 0
+
+
 #: Of each text of a hint, its contrast with what is painted behind it.
 HINT_CONTRAST = """() => {
     const pen = document.createElement("canvas").getContext("2d", {willReadFrequently: true});

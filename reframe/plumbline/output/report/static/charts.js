@@ -321,7 +321,13 @@
       sized.observe(target);
     });
   }, { rootMargin: "500px" });
-  charts.forEach((place) => watch.observe(place));
+  charts.forEach((place) => {
+    place.tabIndex = 0;
+    place.setAttribute("role", "application");
+    place.setAttribute("aria-label", `${place.getAttribute("aria-label")} The arrow keys move over ` +
+      "the marks, Enter opens the session of one, plus and minus zoom, and 0 shows all.");
+    watch.observe(place);
+  });
 
   // On paper, all charts are drawn.
   addEventListener("beforeprint", () => all(true));

@@ -91,6 +91,9 @@ window.plot = (() => {
     let size, frame, across, up, points;
     const svg = d3.select(place).html("").append("svg");
     const hint = d3.select(place).append("div").attr("class", "hint").attr("hidden", "");
+    // What a key came to, for screen readers.
+    const spoken = d3.select(place.parentNode).append("p").attr("class", "hidden")
+      .attr("role", "status");
     legend(place, traces);
 
     function draw() {
@@ -151,6 +154,7 @@ window.plot = (() => {
         .style("fill", hue(color)).text(text)));
       rules.forEach(({ x: at, color }) => stroke(inner.append("path")
         .attr("d", `M${across(at)} ${height}V0`), { color, width: 1.2, dash: "dash" }));
+      inner.append("circle").attr("class", "cursor");
       inner.append("rect").attr("class", "zoom");
     }
 
@@ -175,7 +179,9 @@ window.plot = (() => {
         const [left, top] = where(i);
         mark(inner.append("path"), trace.marker).attr("class", "mark")
           .attr("transform", `translate(${left},${top}) scale(${large / (crowded ? 10 : 6)})`);
-        if (trace.hint) points.push({ left, top, lines: trace.hint[i], page: trace.page?.[i] });
+        if (trace.hint) {
+          points.push({ left, top, lines: trace.hint[i], page: trace.page?.[i], trace, i });
+        }
       });
     }
 
@@ -191,13 +197,13 @@ window.plot = (() => {
         within(event.clientY - top - frame.top, frame.height)];
     };
     const far = (one, other) => Math.hypot(one[0] - other[0], one[1] - other[1]) >= DRAG;
+    const inside = ({ left, top }) => left >= 0 && left <= frame.width && top >= 0 &&
+      top <= frame.height;
     const nearest = ([left, top]) => {
       let [found, least] = [null, REACH];
       for (const point of points) {
         const distance = Math.hypot(point.left - left, point.top - top);
-        const inside = point.left >= 0 && point.left <= frame.width && point.top >= 0 &&
-          point.top <= frame.height;
-        if (inside && distance < least) [found, least] = [point, distance];
+        if (inside(point) && distance < least) [found, least] = [point, distance];
       }
       return found;
     };
@@ -205,6 +211,8 @@ window.plot = (() => {
       shown = point;
       hint.attr("hidden", point ? null : "");
       svg.style("cursor", point?.page ? "pointer" : null);
+      svg.select(".cursor").attr("r", point ? 8 : 0).attr("cx", point?.left ?? 0)
+        .attr("cy", point?.top ?? 0);
       if (!point) return;
       hint.selectAll("div").data(point.lines).join("div").text((line) => line);
       const box = hint.node().getBoundingClientRect();
@@ -225,6 +233,11 @@ window.plot = (() => {
         .attr("height", bottom - top);
     };
     const zoomed = (detail) => place.dispatchEvent(new CustomEvent("zoomed", { detail }));
+    const home = () => {
+      view = { x: x.range, y: y.range };
+      draw();
+      zoomed(null);
+    };
     const cancel = () => {
       start = null;
       zoom([[0, 0], [0, 0]]);
@@ -259,11 +272,66 @@ window.plot = (() => {
     }).on("pointercancel", cancel).on("pointerleave", (event) => {
       // A finger leaves as it is lifted: its hint stays.
       if (event.pointerType === "mouse") tell(null);
-    }).on("dblclick", () => {
-      view = { x: x.range, y: y.range };
+    }).on("dblclick", home);
+
+    // -- keys -------------------------------------------------------------------------------
+
+    const STEPS = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+    const clamp = (value, low, high) => Math.max(low, Math.min(value, high));
+    const column = (point) => Math.round(point.left);
+
+    // Left and right go to the next marks at about the same height, up and down to those of the
+    // same session or node. The first key comes to the newest.
+    function next(key) {
+      const seen = points.filter(inside);
+      if (!seen.length) return null;
+      const columns = [...new Set(seen.map(column))].sort((one, other) => one - other);
+      const from = shown ? columns.indexOf(column(shown)) : key === "Home" ? 0 : Infinity;
+      const step = shown ? STEPS[key] ?? 0 : 0;
+      const to = columns[clamp(from + step, 0, columns.length - 1)];
+      const there = seen.filter((point) => column(point) === to)
+        .sort((one, other) => one.top - other.top);
+      if (!shown) return there.find((point) => point.page) ?? there[0];
+      if (!(key in STEPS)) {
+        const level = there.indexOf(shown) + (key === "ArrowUp" ? -1 : 1);
+        return there[clamp(level, 0, there.length - 1)];
+      }
+      const away = (point) => Math.abs(point.top - shown.top);
+      return there.reduce((found, point) => (away(point) < away(found) ? point : found));
+    }
+    // Along the horizontal axis, around the mark.
+    function scale(factor) {
+      const [[low, high], [from, to]] = [x.range, view.x];
+      const width = (to - from) * factor;
+      if (width >= high - low) {
+        home();
+        return;
+      }
+      const middle = shown ? Number(across.invert(shown.left)) : (from + to) / 2;
+      const begin = clamp(middle - width / 2, low, high - width);
+      view = { x: [begin, begin + width], y: view.y };
       draw();
-      zoomed(null);
-    });
+      zoomed(view);
+    }
+    const zooms = { "+": () => scale(0.5), "=": () => scale(0.5), "-": () => scale(2), 0: home };
+    d3.select(place).on("keydown", (event) => {
+      const { key } = event;
+      const arrow = key in STEPS || key === "ArrowUp" || key === "ArrowDown";
+      if (event.ctrlKey || event.altKey || event.metaKey ||
+          !(arrow || key in zooms || key === "Enter")) return;
+      event.preventDefault();
+      if (key === "Enter" && shown?.page) location.href = shown.page;
+      if (arrow) {
+        tell(next(key));
+        spoken.text(shown?.lines.join(", ") ?? "");
+      }
+      if (key in zooms) {
+        const kept = shown;
+        zooms[key]();
+        tell(points.find((point) => kept && point.trace === kept.trace && point.i === kept.i &&
+          inside(point)) ?? null);
+      }
+    }).on("blur", () => tell(null));
 
     place.chart = {
       x, y, traces, areas, rules, frame: () => frame, view: () => view,
