@@ -384,6 +384,31 @@ def test_a_file_that_is_missing_from_the_site_is_named(pages, tmp_path, chromium
         expect(page.locator(f"#{triad} .heat-cell")).to_contain_text(f"{triad}.js")
 
 
+# -- over message sizes ------------------------------------------------------------------------
+
+
+def test_the_worst_node_is_beside_the_median_of_each_message_size(tmp_path):
+    usual = {"metric": "bandwidth", "unit": "GB/s", "better": "higher"}
+    speeds = {"n0": 300.0, "n1": 290.0, "n2": 200.0}
+    cases = [
+        {
+            "check": f"p2p %.nid={node}",
+            "nodes": [node],
+            "figures": [usual | {"size": 8 << at, "value": speed + at} for at in range(4)],
+        }
+        for node, speed in speeds.items()
+    ]
+    write(sessions_of(tmp_path, cases), tmp_path / "out", now=NOW)
+    content = one(tmp_path / "out", "checks/*.html").read_text()
+    section = re.search(r'<section class="figure" id="curve-.*?</section>', content, re.S)[0]
+    cells = re.findall(r'</th><td class="num">(.*?)</td>', section)
+    shown = [re.sub("<[^>]*>", " ", cell).split() for cell in cells]
+    assert shown == [[f"{290 + at}", "GB/s", "worst", f"{200 + at},", "n2"] for at in range(4)]
+    rows = list(csv.DictReader(one(tmp_path / "out", "data/*/curve-*.csv").open()))
+    found = [(float(row["latest"]), float(row["worst"]), row["worst_at"]) for row in rows]
+    assert found == [(290.0 + at, 200.0 + at, "n2") for at in range(4)]
+
+
 # -- large sessions ----------------------------------------------------------------------------
 
 

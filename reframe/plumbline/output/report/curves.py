@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from plumbline.output.report import text
 from plumbline.output.report.figures import Panel, short
 
-CURVE_COLUMNS = ("size", "latest", "usual", "lower", "upper", "ceiling")
+CURVE_COLUMNS = ("size", "latest", "usual", "lower", "upper", "ceiling", "worst", "worst_at")
 
 
 @dataclass
@@ -32,9 +33,11 @@ class Curve:
         return f"curve-{self.figures[0].anchor}"
 
     def rows(self):
-        """Yield the rows of its CSV file."""
+        """Yield the rows of its CSV file: of several nodes or places, the latest and the usual
+        value are medians, and the worst one is beside them."""
         for figure in self.figures:
-            cells = (figure.key.size, figure.latest, figure.usual, *figure.bounds)
+            name, worst = figure.worst or ("", math.nan)
+            cells = (figure.key.size, figure.latest, figure.usual, *figure.bounds, worst, name)
             yield [text.cell(cell) for cell in cells]
 
     def data(self) -> dict:
