@@ -38,10 +38,18 @@ SHAPES = [
 
 #: Nodes and nights of the large site.
 SITE = 500, 365
-#: Kind of a page -> its files.
-PAGES = {"start": "index.html", "system": "systems/*.html", "check": "checks/*.html",
-         "node": "nodes/*.html", "session": "sessions/*.html",
-         "compare": "compare.html"}  # fmt: skip
+#: Kind of a page -> its files, what its address ends with, and what shows that it is drawn.
+PAGES = {
+    "start": ("index.html", "", "main h1"),
+    "system": ("systems/*.html", "", "main table"),
+    "check": ("checks/*.html", "", ".chart svg path"),
+    "node": ("nodes/*.html", "", "main table"),
+    "session": ("sessions/*.html", "", "main h1"),
+    "changes": ("changes.html", "", "main h1"),
+    "sessions": ("sessions.html", "", "main table"),
+    "compare": ("compare.html", "", "#table td"),
+    "search": ("search.html", "#nid000001", "#results a"),
+}
 
 
 def sizes(number: int, system: str) -> dict:
@@ -121,9 +129,8 @@ def loads(out: Path) -> dict[str, float]:
     from playwright.sync_api import sync_playwright
 
     largest = {
-        kind: max(out.glob(pattern), key=lambda path: path.stat().st_size)
-        for kind, pattern in PAGES.items()
-        if [*out.glob(pattern)]
+        kind: max(out.glob(pattern), key=lambda path: path.stat().st_size, default=None)
+        for kind, (pattern, _, _) in PAGES.items()
     }
     found = {}
     with sync_playwright() as playwright:
@@ -131,9 +138,13 @@ def loads(out: Path) -> dict[str, float]:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         for kind, path in largest.items():
+            if path is None:
+                continue
+            _, fragment, drawn = PAGES[kind]
             page = browser.new_page(viewport={"width": 1440, "height": 900})
             began = time.perf_counter()
-            page.goto(path.as_uri(), wait_until="load")
+            page.goto(path.as_uri() + fragment, wait_until="load")
+            page.wait_for_selector(drawn)
             page.evaluate(
                 "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
             )
