@@ -52,16 +52,6 @@ PAIRS = ("-n", "imb_node_pairs", "-S", "imb_node_pairs.num_samples=1")
 NODES = ("-n", "fio|cores", "-S", "fio.size=32", "-S", "fio.num_samples=3", "-S",
          "fio.num_warmups=0")  # fmt: skip
 
-#: What an operator runs besides, of few and short cases: name -> its words.
-SHORT = ("-n", "fio|imb_p2p.*off|cores", "-S", "fio.size=32")
-BESIDES = {
-    "run --mode=smoke": ("run", "--mode=smoke", *SHORT),
-    "nightly": ("nightly", "--mode=smoke", *SHORT),
-    "nightly --after-maintenance": (
-        "nightly", "--after-maintenance", "--mode=smoke", "--no-screen", *SHORT,
-    ),
-}  # fmt: skip
-
 #: GPCNeT under congestion, once, on the fewest nodes that it accepts.
 CONGESTION = ("-n", "gpcnet_load.*scale=10", "-S", "gpcnet_load.num_samples=1", "-S",
               "gpcnet_load.num_warmups=0")  # fmt: skip
@@ -161,14 +151,6 @@ class Site(LoginNode):
         self.expect(0, "baseline", self.system)
         self.expect(0, "lint", "--system", self.system, "--accept")
         self.strict = True
-
-    def besides(self) -> dict[str, int]:
-        """Run what an operator runs besides. Return the exit code of each: 0, or 1 for a fault, or
-        2 for what has too little data, as after two nights."""
-        return {
-            name: self.plumbline(words[0], "--system", self.system, *words[1:]).returncode
-            for name, words in BESIDES.items()
-        }
 
     def screen(self) -> tuple[int, list[dict]]:
         """The exit code of ``plumbline screen``, and what it flags."""
