@@ -144,7 +144,7 @@ def loads(out: Path) -> dict[str, float]:
             page = browser.new_page(viewport={"width": 1440, "height": 900})
             began = time.perf_counter()
             page.goto(path.as_uri() + fragment, wait_until="load")
-            page.wait_for_selector(drawn)
+            page.wait_for_selector(drawn, state="attached")
             page.evaluate(
                 "() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))"
             )
