@@ -144,7 +144,7 @@ def _cost_of_change(age: np.ndarray, first: np.ndarray) -> np.ndarray:
     return np.where(first, CHANGE, np.minimum(CHANGE, AGAIN + np.log(age)))
 
 
-class Search:
+class PartitionSearch:
     """The partitions that are kept, as arrays of series x noises x :data:`KEPT`.
 
     :arg values: logarithms, series x more nights than :data:`WARM_UP`; NaN after a shorter one.

@@ -388,7 +388,7 @@ def read(series: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> list[Reader 
         table = np.full((len(group), max(len(rows[i][0]) for i in group)), np.nan)
         for number, i in enumerate(group):
             table[number, : len(rows[i][0])] = rows[i][0]
-        for i, partitions in zip(group, partition.Search(table).run(), strict=True):
+        for i, partitions in zip(group, partition.PartitionSearch(table).run(), strict=True):
             found[i] = Reader(*rows[i], partitions).read()
     return found
 
