@@ -198,8 +198,9 @@ def test_congestion_factors_rise_when_the_uplinks_are_narrowed():
             for switch in there.machine.switches:
                 there.rate(switch, 100 * rate / there.machine.uplink)
             done = site.plumbline("run", "--system", site.system, *CONGESTION)
+            assert done.returncode == 0, done.stdout + done.stderr
             (record,) = [r for r in site.tonight() if r["foms"]][-1:]
-            assert record["result"] == "pass", done.stdout + done.stderr
+            assert record["result"] == "pass"
             (factor,) = [
                 fom["value"]
                 for fom in record["foms"]

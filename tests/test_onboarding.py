@@ -93,7 +93,9 @@ def test_draft_of_slurms_partitions(on_login_node: Testbed):
         "num_cpus": 128, "num_cpus_per_core": 2, "num_cpus_per_socket": 64, "num_sockets": 2,
     }  # fmt: skip
     assert batch["extras"]["memory"] == 257000 * 2**20
-    assert {"on-node", "off-node", "node-pairs"} <= set(batch["extras"]["placements"])
+    assert {"on-node", "off-node", "node-pairs", "tasks-per-node"} <= set(
+        batch["extras"]["placements"]
+    )
     assert "numa-matrix" not in batch["extras"]["placements"]
     assert {"--constraint=hbm40g", "--gpus-per-node=4"} <= set(accel["access"])
     assert "on-node" not in accel["extras"]["placements"]

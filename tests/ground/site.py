@@ -53,7 +53,7 @@ NODES = ("-n", "fio|cores", "-S", "fio.size=32", "-S", "fio.num_samples=3", "-S"
          "fio.num_warmups=0")  # fmt: skip
 
 #: GPCNeT under congestion, once, on the fewest nodes that it accepts.
-CONGESTION = ("-n", "gpcnet_load.*scale=10", "-S", "gpcnet_load.num_samples=1", "-S",
+CONGESTION = ("-t", "full", "-n", "gpcnet_load.*scale=10", "-S", "gpcnet_load.num_samples=1", "-S",
               "gpcnet_load.num_warmups=0")  # fmt: skip
 
 #: Bytes of GPCNeT's messages of bandwidth: of 128 KiB, its own, they take minutes over 50 Mbit/s.
@@ -116,7 +116,11 @@ class Site(LoginNode):
                 "name": "gpcnet",
                 "features": ["gpcnet"],
                 "extras": {"provider": "path", "gpcnet_message_size": MESSAGE},
-                "env_vars": [["PATH", f"{program.parent}:$PATH"]],
+                "env_vars": [
+                    # The MPI of `make run`, with its launcher, of which the program's MPI is known.
+                    ["PATH", f"{program.parent}:{ROOT}/.tools/mpich/bin:$PATH"],
+                    ["LD_LIBRARY_PATH", f"{ROOT}/.tools/mpich/lib:$LD_LIBRARY_PATH"],
+                ],
                 "target_systems": [self.system],
             }
         )
