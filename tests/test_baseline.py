@@ -36,9 +36,7 @@ def figure(value: float, **fields: object) -> dict:
     return records.figure(value, **{"metric": "write_bandwidth", **fields})
 
 
-def remember(
-    testbed: Testbed, number: int, value: float | None, hour: int = 0, **fields: object
-) -> str:
+def remember(testbed: Testbed, number: int, value: float | None, hour: int = 0, **fields) -> str:
     """Writes a session with one record of fio's bandwidth, or one that measured nothing."""
     session = f"202611{number:02}T{hour:02}0000Z-{number:06x}"
     defaults = {

@@ -76,12 +76,14 @@ def test_the_page(make_testbed: Callable[..., Testbed], groups: tuple[str, str])
     slowed = [text for text in steps if text.endswith(("state=slow", "state=slow; done"))]
     assert len(asserted) == len(slowed) == 2
     assert [code_of[text] for text in slowed] == [1, 1]
+    assert {code_of[text] for text in asserted} <= {0, 1}
     assert {code for text, code in code_of.items() if text not in slowed + asserted} == {0}
     # The cause is a fact of the host.
     assert re.search(r"cpu\.quota.* none .*20 %", done.out)
     excess: dict[str, list[float]] = {}
     for session in (local.folder / "tutorial" / "results" / "sessions").iterdir():
         for fields in records_of(session):
+            assert fields["foms"] and fields["code"] in ("", None, "figure.outside-bounds"), fields
             excess.setdefault(fields["extras"]["state"], []).append(beyond(fields))
     assert {state: len(found) for state, found in excess.items()} == {
         "healthy": 11,
