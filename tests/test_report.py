@@ -30,7 +30,16 @@ from plumbline.history.history import History
 from plumbline.history.series import ALL, Key, Selection, Series
 from plumbline.operate.nightly import parts
 from plumbline.output import report
-from plumbline.output.report import around, figures, findings, session_pages, site, status, text
+from plumbline.output.report import (
+    around,
+    charts,
+    figures,
+    findings,
+    session_pages,
+    site,
+    status,
+    text,
+)
 from plumbline.site import inventory
 from reports import (  # noqa: F401 - fixtures
     NOW,
@@ -710,7 +719,7 @@ def test_a_figure_over_nodes_is_the_median_of_each_session():
                                  late], {})  # fmt: skip
     sessions, _, medians = figure.history
     assert (sessions.tolist(), medians.tolist()) == (["s0", "s1", "s2"], [2.0, 8.0, 4.0])
-    data = figure.data({}, None)
+    data = charts.data(figure, {}, None)
     assert (data["low"], data["high"]) == ([1.0, 2.0, 4.0], [3.0, 9.0, 4.0])
     assert figure.latest == 4.0
 
@@ -790,8 +799,8 @@ def test_the_worst_node_is_beside_the_median(better, worst, by_session):
     ]
     (figure,) = figures.grouped(series, {})
     assert figure.worst == worst
-    names = figure.data({}, None)["worst"]
-    assert names == figures.runs(by_session)
+    names = charts.data(figure, {}, None)["worst"]
+    assert names == charts.runs(by_session)
     assert figures.grouped(series[:1], {})[0].worst is None
 
 

@@ -23,7 +23,16 @@ from plumbline.core.errors import Fault
 from plumbline.history import fleets
 from plumbline.history.history import History
 from plumbline.history.series import Selection
-from plumbline.output.report import by_node, figures, findings, heat, session_pages, slow, triage
+from plumbline.output.report import (
+    by_node,
+    charts,
+    figures,
+    findings,
+    heat,
+    session_pages,
+    slow,
+    triage,
+)
 from reports import (  # noqa: F401 - fixtures
     NOW,
     chromium_,
@@ -620,7 +629,7 @@ def test_the_latest_of_a_sweep_is_the_median_of_its_night_with_the_worst_node_be
     assert medians.tolist() == [300.0, 300.0, 311.5]
     assert figure.over_nodes["name"] == [*now]
     assert figure.over_nodes["value"][3] == [(0, 300.0), (1, 300.0), (2, 211.0)]
-    data = figure.data({}, None)
+    data = charts.data(figure, {}, None)
     assert (data["low"], data["count"]) == ([300.0, 300.0, 211.0], [6, 6, 6])
     # Sessions can still be compared one by one.
     assert len({*figure.by_session[0]}) == 18
@@ -733,7 +742,7 @@ def test_a_node_above_its_ceiling_has_a_line_of_its_own(tmp_path):
     folder = sessions_of(tmp_path / "site", *nights)
     with History(folder) as history:
         (panel,) = figures.grouped(history.series(Selection()), {})
-    assert [line["name"] for line in panel.data({}, None)["lines"]] == ["n0"]
+    assert [line["name"] for line in charts.data(panel, {}, None)["lines"]] == ["n0"]
 
 
 def test_a_fault_of_the_history_is_not_taken_for_no_cases(tmp_path, monkeypatch):

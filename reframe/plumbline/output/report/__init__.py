@@ -24,6 +24,7 @@ from plumbline.history.series import Key, Selection
 from plumbline.output.report import (
     around,
     by_node,
+    charts,
     curves,
     figures,
     findings,
@@ -316,10 +317,10 @@ class _Report:
             slow.add_figure(own, figure, check, page)
         self.index.add_check(number, check, self.check_path(system, check), listed, unmeasured)
         axes: dict[str, int] = {}
-        charts = []
+        drawn = []
         folder = f"data/{text.slug(system, check)}"
         for figure in listed:
-            charts.append(figure.data(axes, self._target(figure)))
+            drawn.append(charts.data(figure, axes, self._target(figure)))
             path = f"{folder}/{figure.anchor}.csv"
             writer.table(path, figures.CSV_COLUMNS, figures.csv_rows(figure))
         over_sizes = curves.curves(listed)
@@ -338,7 +339,7 @@ class _Report:
                     set[str]().union(*(m.references.tolist() for m in figure.members)) - {""}
                 )
             },
-            "figures": charts,
+            "figures": drawn,
             "curves": [curve.data() for curve in over_sizes],
         }
         writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from plumbline.output.report import text
-from plumbline.output.report.figures import Panel, short
+from plumbline.output.report.charts import short
+from plumbline.output.report.figures import Panel
 
 CURVE_COLUMNS = ("size", "latest", "usual", "lower", "upper", "ceiling", "worst", "worst_at")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import statistics
 from collections import Counter
@@ -23,8 +22,6 @@ from plumbline.output.report.usual import usual_values
 
 #: Figures of one name share a chart if they have at least so many places (``location``).
 PLACES = 13
-#: At most so many members of a chart have their own line.
-LINES = 5
 #: Number of sessions in the chart over nodes.
 LATEST = 10
 #: The value of a job with at most so many nodes is shown at each of them.
@@ -33,10 +30,6 @@ SHARED = 8
 KEPT = 30
 #: Number of values in a small chart.
 SPARK = 120
-#: Arrays of a series with limits.
-BOUNDS = ("lower", "upper", "ceiling")
-#: Verdict -> its letter in the page's data.
-LETTERS = {"pass": "p", "fail": "f", "waived": "w", "above-ceiling": "a", "not-asserted": "n"}
 
 
 class Glance(NamedTuple):
@@ -125,11 +118,15 @@ class Panel:
         """Of a sweep, the first session of each session's night that measured the figure."""
         if not self.swept:
             return {}
-        return by_node.first_of(self._of_members("sessions").tolist(), self.night_of)
+        return by_node.first_of(self.of_members("sessions").tolist(), self.night_of)
 
     def night(self, session: str) -> str:
         """Return the first session of a session's night, whatever that measured."""
         return self.night_of.get(session, session)
+
+    def first_of(self, session: str) -> str:
+        """Return the session that a session is shown as: of a sweep, the first of its night."""
+        return self._nights.get(session, session)
 
     @functools.cached_property
     def latest(self) -> float:
@@ -197,7 +194,7 @@ class Panel:
         if len(self.now) < 2:
             return None
         values = np.array([member.values[-1] for member in self.now])
-        place = int(np.argmax(_badness(values, self.latest, self.first.better)))
+        place = int(np.argmax(badness_of(values, self.latest, self.first.better)))
         return self.place_of(self.now[place]), float(values[place])
 
     @property
@@ -228,20 +225,20 @@ class Panel:
         first session of each night."""
         if not self.several:
             return self.first.sessions, self.first.times, self.first.values
-        return self._over_members[:3]
+        return self.over_members[:3]
 
     @property
     def by_session(self) -> tuple[np.ndarray, np.ndarray]:
         """Every session that measured it, and its value."""
         if self.swept:
-            return self._of_members("sessions"), self._of_members("values")
+            return self.of_members("sessions"), self.of_members("values")
         return self.history[0], self.history[2]
 
     @functools.cached_property
-    def _over_members(self) -> tuple:
+    def over_members(self) -> tuple:
         """Sessions, times, medians, values by session, and the session's index of each value."""
-        sessions = [self._nights.get(one, one) for one in self._of_members("sessions").tolist()]
-        times, values = self._of_members("times"), self._of_members("values")
+        sessions = [self.first_of(one) for one in self.of_members("sessions").tolist()]
+        times, values = self.of_members("times"), self.of_members("values")
         place = {name: number for number, name in enumerate(dict.fromkeys(sessions))}
         which = np.fromiter(map(place.__getitem__, sessions), int, len(sessions))
         first = np.unique(which, return_index=True)[1]
@@ -258,7 +255,7 @@ class Panel:
     @functools.cached_property
     def builds(self) -> dict[str, str]:
         """Session -> its build."""
-        names = (self._of_members(name).tolist() for name in ("sessions", "builds"))
+        names = (self.of_members(name).tolist() for name in ("sessions", "builds"))
         return dict(zip(*names, strict=True))
 
     @property
@@ -271,106 +268,9 @@ class Panel:
         spark = _spark(member.values) if member and member.key.node else self.spark
         return Glance(self.name, self.anchor, self.verdict, spark)
 
-    # -- data of the charts -------------------------------------------------------------------
-
-    def data(self, axes: dict[str, int], target: float | None) -> dict:
-        """Return the data for the page's script.
-
-        :arg axes: index of each axis (sessions, times, builds and nodes as JSON), which figures of
-            a page share; a new axis is added.
-        :arg target: value of the reference, in the figure's unit.
-        """
-        sessions, times, values = self.history
-        data = self._data_of_several() if self.several else self._data_of_one()
-        axis = {
-            "session": [str(session) for session in sessions],
-            "time": (times.astype("datetime64[s]").astype(int) // 60).tolist(),
-            "build": data.pop("build"),
-            "hosts": data.pop("hosts"),
-        }
-        return data | {
-            "id": self.anchor,
-            "name": self.name,
-            "unit": self.first.unit,
-            "better": self.first.better,
-            "axis": axes.setdefault(json.dumps(axis), len(axes)),
-            "value": short(values),
-            "target": target,
-            "changes": [_change_data(change) for change in self.changes],
-            "nodes": self.over_nodes,
-        }
-
-    def _data_of_one(self) -> dict:
-        member = self.first
-        return {
-            "verdict": "".join(LETTERS.get(str(verdict), "?") for verdict in member.verdicts),
-            **{name: _number_runs(getattr(member, name)) for name in BOUNDS},
-            "reference": runs(member.references.tolist()),
-            "build": runs(member.builds.tolist()),
-            "hosts": runs(member.nodes.tolist()),
-        }
-
-    def _data_of_several(self) -> dict:
-        """Return the range over the members, and lines for those that are red or changed."""
-        _, _, _, by_session, which = self._over_members
-        changed = {change.key for change in self.changes if change.worse}
-        bad = ("above-ceiling", "fail", "waived")
-        red = [member for member in self.members if member.verdicts[-1] in bad]
-        odd = [m for m in self.members if m.key in changed and m.verdicts[-1] not in bad]
-        index = {str(name): place for place, name in enumerate(self.history[0])}
-        lines = []
-        for member in (red + odd)[:LINES]:
-            line: list[float | None] = [None] * len(by_session)
-            for session, value in zip(member.sessions, short(member.values), strict=True):
-                line[index[self._nights.get(str(session), str(session))]] = value
-            lines.append({"name": self.place_of(member), "value": line})
-        count = len(by_session)
-        verdicts = self._of_members("verdicts")
-        letters = ["p"] * count
-        # The last one written is the worst.
-        for letter, name in [("n", "not-asserted"), ("w", "waived"), ("f", "fail"),
-                             ("a", "above-ceiling")]:  # fmt: skip
-            for place in np.unique(which[verdicts == name]).tolist():
-                letters[place] = letter
-        builds = [self.builds[session] for session in self.history[0].tolist()]
-        return {
-            "worst": runs(self._worst_by_session()),
-            "verdict": "".join(letters),
-            "low": short(np.array([part.min() for part in by_session])),
-            "high": short(np.array([part.max() for part in by_session])),
-            "count": [len(part) for part in by_session],
-            "lines": lines,
-            "hosts": [],
-            **{name: _number_runs(self._common(name)) for name in BOUNDS},
-            "build": runs(builds),
-        }
-
-    def _worst_by_session(self) -> list[str]:
-        """Return the name of the worst member of each session."""
-        _, _, medians, by_session, which = self._over_members
-        values = self._of_members("values")
-        badness = _badness(values, medians[which], self.first.better)
-        owners = np.repeat(np.arange(len(self.members)), [len(m.values) for m in self.members])
-        worst = np.zeros(len(by_session), int)
-        # The last one written is the worst.
-        order = np.argsort(badness, kind="stable")
-        worst[which[order]] = owners[order]
-        return [self.place_of(self.members[owner]) for owner in worst.tolist()]
-
-    def _of_members(self, name: str) -> np.ndarray:
+    def of_members(self, name: str) -> np.ndarray:
         """Return an array of all members, one after the other."""
         return np.concatenate([getattr(member, name) for member in self.members])
-
-    def _common(self, name: str) -> np.ndarray:
-        """Return a bound of each session if all members share it, else NaN."""
-        _, _, _, by_session, which = self._over_members
-        low, high = np.full(len(by_session), np.inf), np.full(len(by_session), -np.inf)
-        # NaN stays NaN: if only some members have a bound, it is not common.
-        with np.errstate(invalid="ignore"):
-            np.minimum.at(low, which, self._of_members(name))
-            np.maximum.at(high, which, self._of_members(name))
-        low[low != high] = np.nan
-        return low
 
     @functools.cached_property
     def over_nodes(self) -> dict | None:
@@ -386,7 +286,7 @@ class Panel:
         for member in self.members:
             latest = (member.sessions[-LATEST:], member.values[-LATEST:], member.nodes[-LATEST:])
             for session, value, nodes in zip(*latest, strict=True):
-                place = last.get(self._nights.get(str(session), str(session)))
+                place = last.get(self.first_of(str(session)))
                 if place is None:
                     continue
                 names = [self.place_of(member)] if self.several else _names(str(nodes))
@@ -399,7 +299,7 @@ class Panel:
         return {"name": names, "value": [values[name] for name in names]}
 
 
-def _badness(values: np.ndarray, median: np.ndarray | float, better: str) -> np.ndarray:
+def badness_of(values: np.ndarray, median: np.ndarray | float, better: str) -> np.ndarray:
     """Return numbers of which the largest is that of the worst value: without a better side, of the
     one farthest from the median."""
     return {"higher": -values, "lower": values}.get(better, np.abs(values - median))
@@ -413,38 +313,6 @@ def _spark(values: np.ndarray) -> tuple:
 def _names(nodes: str) -> list[str]:
     names = [name for name in nodes.split(",") if name]
     return names if len(names) <= SHARED else []
-
-
-def _change_data(change: SeriesChange) -> dict:
-    return {
-        "kind": change.word,
-        "worse": change.worse,
-        "time": _minutes(change.began),
-        "until": _minutes(change.until) if change.kind == "transient" else None,
-        "size": round(change.size, 5),
-        "node": change.key.node,
-    }
-
-
-def _minutes(time: np.datetime64 | None) -> int | None:
-    return None if time is None else int(time.astype("datetime64[m]").astype(int))
-
-
-def short(values: np.ndarray) -> list[float | None]:
-    """Return values with six significant digits, ``None`` if not finite."""
-    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in values.tolist()]
-
-
-def runs(values: list) -> list[list]:
-    """Return ``[index, value]`` of each value that differs from the one before."""
-    return [[index, v] for index, v in enumerate(values) if index == 0 or v != values[index - 1]]
-
-
-def _number_runs(values: np.ndarray) -> list[list]:
-    """Return :func:`runs` of numbers with six significant digits."""
-    bits = values.view(np.int64)
-    starts = [0, *(np.flatnonzero(bits[1:] != bits[:-1]) + 1).tolist()]
-    return [[starts[place], value] for place, value in runs(short(values[starts]))]
 
 
 def over_nodes(key: Key) -> Key:
