@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -195,6 +196,27 @@ def test_two_ranks_of_nccl_on_one_gpu(
 def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(SCRIPT.parent)
     return import_module("capture")
+
+
+def test_what_is_installed_sees_the_packages_of_a_virtual_environment(
+    tmp_path: Path, script: ModuleType
+) -> None:
+    """Where Python with numpy, or NCCL, is that of a virtual environment, as of these tests."""
+    with zipfile.ZipFile(tmp_path / "plumbline-1-py3-none-any.whl", "w") as wheel:
+        info = "plumbline-1.dist-info"
+        wheel.writestr(
+            "plumbline.py", "def main():\n    import reframe, sys\n    print(sys.prefix)\n"
+        )
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: plumbline\nVersion: 1\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(
+            f"{info}/entry_points.txt", "[console_scripts]\nplumbline = plumbline:main\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+    commands = script.wheels_script(tmp_path)
+    env = {"PYTHON": sys.executable, "VENV": str(tmp_path / "venv"), "PATH": plain_path()}
+    done = subprocess.run(["bash", "-euc", commands], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, [env["VENV"]]), done.stderr
 
 
 #: OSU's configure, in small: what is installed depends on NCCL.

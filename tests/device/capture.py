@@ -304,9 +304,15 @@ def unmeasured(wanted: Iterable[Pair], records: list[dict[str, str]]) -> list[st
 def wheels_script(folder: Path) -> str:
     """Return the commands that install Plumbline and what the machine's Python lacks of its
     needs."""  # numpy and scipy are large; a machine with a CUDA toolkit often has them.
+    # Python may be that of a virtual environment, which hides its packages from those made with it.
+    outer = "import site; print(*site.getsitepackages(), sep=chr(10))"
+    inner = "import sysconfig; print(sysconfig.get_path('purelib'))"
     return (
-        '"$PYTHON" -m venv --system-site-packages "$VENV"\n'
-        f'"$VENV/bin/python" -m pip install --no-index --no-deps {shlex.quote(str(folder))}/*.whl\n'
+        '"$PYTHON" -m venv --without-pip --system-site-packages "$VENV"\n'
+        '"$PYTHON" -m pip --python "$VENV/bin/python" install --no-index --no-deps '
+        f"{shlex.quote(str(folder))}/*.whl\n"
+        f'"$PYTHON" -c {shlex.quote(outer)} '
+        f'>"$("$VENV/bin/python" -c {shlex.quote(inner)})/outer.pth"\n'
         '"$VENV/bin/plumbline" --version'
     )
 
