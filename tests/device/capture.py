@@ -150,7 +150,7 @@ class Machine:
         path = [self.python, self.prefix / "bin", self.cuda / "bin", os.environ.get("PATH", "")]
         return {
             **os.environ,
-            "PREFIX": str(self.prefix), "CUDA": str(self.cuda), "ARCH": arch,
+            "HERE": str(HERE), "PREFIX": str(self.prefix), "CUDA": str(self.cuda), "ARCH": arch,
             "NCCL": str(self.nccl() or ""), "JOBS": str(os.cpu_count() or 1),
             "PATH": ":".join(map(str, path)),
             "LD_LIBRARY_PATH": f"{self.prefix}/lib:{self.work}/nccl/lib:{libraries}",

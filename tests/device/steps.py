@@ -18,7 +18,8 @@ class Step:
 
     :ivar file: pattern of it in the folder. :ivar source: where it is from.
     :ivar programs: that it gives. Without the file, those of PATH are taken.
-    :ivar script: shell commands in the unpacked folder; PREFIX, CUDA, ARCH, NCCL and JOBS are set.
+    :ivar script: shell commands in the unpacked folder; PREFIX, CUDA, ARCH, NCCL, JOBS and HERE,
+        the folder of this file, are set.
     :ivar only_for: the one step whose build needs it; empty if it is run itself.
     """
 
@@ -70,7 +71,10 @@ STEPS = (
         "commscope", "comm_scope-*.tar.gz",
         "https://github.com/c3sr/comm_scope, the commit of spack-env/repo's recipe with submodules",
         ("comm_scope",),
-        f'{_MODEL} -DSCOPE_USE_CUDA=ON -DSCOPE_USE_HIP=OFF -DSCOPE_USE_NVTX=OFF '
+        # CMake tests the compilers with these flags before it knows where CUDA's headers are.
+        'before="-I$CUDA/include -include $HERE/before_cuda_13.h" && '
+        f'{_MODEL} -DCMAKE_CXX_FLAGS="$before" -DCMAKE_CUDA_FLAGS="$before" '
+        "-DSCOPE_USE_CUDA=ON -DSCOPE_USE_HIP=OFF -DSCOPE_USE_NVTX=OFF "
         "-DSCOPE_TRY_DOWNLOAD_NUMA=OFF -DBENCHMARK_DOWNLOAD_DEPENDENCIES=OFF "
         '-DCMAKE_CUDA_ARCHITECTURES=$ARCH && cmake --build build -j "$JOBS" --target comm_scope && '
         'install -D build/comm_scope "$PREFIX/bin/comm_scope"',
