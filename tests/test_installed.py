@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +114,17 @@ def test_an_installed_plumbline_measures(installed: Installed):
     assert [fom["metric"] for fom in fields["foms"]] == ["barrier_latency"]
     assert not [*(installed.folder / "empty").iterdir()]
     assert [path.name for path in site.iterdir()] == ["results"]
+
+
+def test_programs_of_wheels_are_installed_where_they_are_selected(installed: Installed):
+    """A node without network that measures programs of its own does not wait for pip."""
+    tools = {**installed.env, "PLUMBLINE_TOOLS": str(installed.folder / "tools")}
+    offline = tools | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    for environment, installs in (("path", False), ("pip", True), ("^p", True)):
+        one = replace(installed, env=offline)
+        done = one.plumbline("run", "-p", environment, "-n", "imb_collective%operation=Barrier")
+        assert ("provider pip: " in done.stdout) is installs, done.stdout
+        assert ("[spack.not-fetched]" in done.stderr) is installs, done.stderr
 
 
 def test_an_installed_plumbline_has_the_shipped_files(installed: Installed):

@@ -53,7 +53,7 @@ def run(
     arguments = _restoring(_tagged(configuration.take_config_files(arguments)))
     dry_run = "--dry-run" in arguments
     elsewhere = dry_run or configuration.config_files()
-    if not elsewhere and host.current_system(system) == host.LOCAL:
+    if not elsewhere and host.current_system(system) == host.LOCAL and _selects("pip", arguments):
         providers.prepare()
     lookup.loaded(paths.reference())
     waivers.loaded(paths.reference())
@@ -91,6 +91,16 @@ def run(
     ended.faults = _against_inventory(ended, system, arguments, strict)
     ended.notes += _unbuilt(ended)
     return ended.close() or (2 if code else 0)
+
+
+def _selects(environment: str, arguments: list[str]) -> bool:
+    """Return whether ReFrame's option ``-p`` selects an environment. One that is no regular
+    expression selects all: ReFrame refuses it."""
+    patterns = configuration.option_values(arguments, "-p", "--prgenv")
+    try:
+        return not patterns or any(re.match(pattern, environment) for pattern in patterns)
+    except re.error:
+        return True
 
 
 def has_all(checks: list[str]) -> bool:
