@@ -200,9 +200,9 @@ def _validator() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(json.loads(schema.read_text()))
 
 
-def records_of(session: Path) -> list[dict]:
+def records_of(session: Path, name: str = "records.jsonl") -> list[dict]:
     """Return the records in a session's folder, which must be complete and valid lines."""
-    path = session / "records.jsonl"
+    path = session / name
     if not path.exists():
         return []
     text = path.read_text()

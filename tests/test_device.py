@@ -1,7 +1,7 @@
 """``tests/device/capture.py``, which runs the GPU checks on a machine with an NVIDIA GPU.
 
-Here its plan, and a whole run on stand-ins: nvidia-smi replays an H200's, and BabelStream a capture
-that a substitute runtime made. Nothing of this ran on a GPU.
+Here its plan, a whole run on stand-ins, where nvidia-smi and BabelStream replay captures, and the
+records that it brought from an H200.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import BIN, ROOT, STANDINS, Testbed, plain_path
+from conftest import BIN, ROOT, STANDINS, Testbed, plain_path, records_of
 
 SCRIPT = ROOT / "tests" / "device" / "capture.py"
 CAPTURES = ROOT / "tests" / "captures"
@@ -309,6 +309,27 @@ def test_records_show_what_was_measured(script: ModuleType, results: list, count
     ]  # fmt: skip
     others = [{"check": "osu_gpu %test=bw", "program": "osu_bw", "result": "skip", "reason": ""}]
     assert len(script.unmeasured([("osu_one_gpu", "osu_latency")], records + others)) == count
+
+
+def test_records_of_an_h200() -> None:
+    """They are still records, and what was measured is below what the hardware can do."""
+    records = records_of(CAPTURES / "gpu", "h200_records.jsonl")
+    assert {(record["result"], *record["warnings"]) for record in records} == {("pass",)}
+    figures = {
+        (record["program"], record["placement"], fom["metric"]): fom
+        for record in records for fom in record["foms"]
+    }  # fmt: skip
+    triad = figures["cuda-stream", "per-gpu", "triad"]
+    assert 0.8 * triad["ceiling"] < triad["value"] < triad["ceiling"] == 4800
+    # PCIe of generation 5: 32 GT/s on each of 16 lanes, 128 of 130 bits.
+    link = 32 * 16 / 8 * 128 / 130
+    assert 0.8 * link < figures["comm_scope", "per-gpu", "h2d_bandwidth"]["value"] < link
+    assert link < figures["comm_scope", "per-gpu", "bidir_bandwidth"]["value"] < 2 * link
+    # Both tasks were on the one GPU, on a core each.
+    for record in records:
+        if record["program"].startswith("osu"):
+            tasks = [(task["rank"], task["cpus"], task["devices"]) for task in record["tasks"]]
+            assert tasks == [(0, "0", "0000:00:06.0"), (1, "1", "0000:00:06.0")]
 
 
 def test_a_run_on_stand_ins(tmp_path: Path) -> None:

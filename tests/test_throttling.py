@@ -15,6 +15,7 @@ from conftest import ROOT, STANDINS
 from plumbline.check.throttling import NodeReadings
 from plumbline.placement import binding
 from plumbline.placement.binding import TaskReport
+from plumbline.placement.proof import read_tasks
 from plumbline.placement.readings import PcieLink
 from test_node import SHELLS, Elsewhere
 
@@ -24,6 +25,12 @@ SMI = ROOT / "tests" / "captures" / "smi"
 IDLE, POWER_CAP, SLOWDOWN, SW_THERMAL, HW_THERMAL, BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
 
 MOMENTS = ("before", "load-1", "after")
+
+#: What a session on an H200 brought.
+GPU = SMI.parent / "gpu"
+
+#: Of this project's H200: not in use, beside BabelStream, at the power cap.
+STATES_H200 = ("idle", "load", "power")
 
 #: GPU of the captures of the H200.
 H200 = "0000:83:00.0"
@@ -126,6 +133,38 @@ def test_reasons_for_a_lower_clock(moment: str, reasons: int, names: list[str]) 
     assert codes(found) == (["device.throttled"] if names else [])
     (device,) = found.devices("n1").values()
     assert sorted(device.throttled) == names
+
+
+def test_a_gpu_at_its_power_cap_is_not_throttled() -> None:
+    """An H200 of 700 W during products of matrices, as it was read."""
+    idle, load, power = (text_of(f"nvidia_h200_580_{state}.csv") for state in STATES_H200)
+    found = of(reported(idle, "before") + reported(power, "load-1") + reported(idle, "after"))
+    (device,) = found.devices("n1").values()
+    assert (codes(found), device.throttled, device.clock) == ([], {}, 1470.0)
+    # Without load it is in the state P0 as well.
+    assert device.link == device.max_link == PcieLink(5, 16)
+    (device,) = of(reported(idle, "before") + reported(load, "after")).devices("n1").values()
+    assert (device.throttled, device.clock, device.memory_clock) == ({}, 1980.0, 3201.0)
+
+
+def test_the_readings_of_a_session_on_a_gpu() -> None:
+    """Standard error of BabelStream's first two samples on an H200: a run to warm up, which was
+    read when it had worked for a second, and another."""
+    runs = [(GPU / f"h200_babelstream_sample-{run}.err").read_text() for run in (0, 1)]
+    assert [re.findall(r"^plumbline-gpu vm (\S+) nvidia-smi 0", run, re.M) for run in runs] == [
+        ["before", "load-1", "after"], ["after"],
+    ]  # fmt: skip
+    clocks = re.findall(r"^plumbline-gpu vm \S+ nvidia-smi 0.* W, (\d+) MHz", runs[0], re.M)
+    assert clocks == ["1980"] * 3
+    found = NodeReadings()
+    for run in runs:
+        found.add(run, read_tasks(run))
+    (device,) = found.devices("vm").values()
+    record = json.loads((GPU / "h200_records.jsonl").read_text().splitlines()[1])
+    assert record["program"] == "cuda-stream"
+    (recorded,) = record["devices"]["vm"].values()
+    assert (device.clock, str(device.link)) == (recorded["clock"], recorded["link"])
+    assert (found.notices(), recorded["throttled"]) == ([], [])
 
 
 #: The columns of why a GPU is slow.

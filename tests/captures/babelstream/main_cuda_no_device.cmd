@@ -1,1 +1,1 @@
-cuda-stream -s 33554432 -n 20
+CUDA_VISIBLE_DEVICES= cuda-stream -s 33554432 -n 20

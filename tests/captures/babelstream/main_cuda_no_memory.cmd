@@ -1,1 +1,1 @@
-cuda-stream -s 33554432 -n 20
+cuda-stream -s 8589934592 -n 20

@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_barrier -d cuda
+mpiexec -n 2 --bind-to none osu_barrier -d cuda

@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_bibw -m 1:1024 -d cuda D D
+mpiexec -n 2 --bind-to none osu_bibw -m 1:4194304 -d cuda D D

@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_bw -m 1:1024 -d cuda D D
+mpiexec -n 2 --bind-to none osu_bw -m 1:4194304 -d cuda D D

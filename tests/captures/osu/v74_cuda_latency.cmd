@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_latency -d cuda -m 1:1024 D D
+mpiexec -n 2 --bind-to none osu_latency -m 1:4194304 -i 10 -x 1 -d cuda D D

@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_latency -m 1:64 -d cuda H D
+mpiexec -n 2 --bind-to none osu_latency -m 1:64 -d cuda H D

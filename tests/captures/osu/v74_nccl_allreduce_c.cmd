@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_xccl_allreduce -m 4:64 -c
+mpiexec -n 2 --bind-to none osu_xccl_allreduce -c -m 8:64 -i 5 -x 1

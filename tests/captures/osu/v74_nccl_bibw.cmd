@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_xccl_bibw -m 1:65536 -i 20
+mpiexec -n 2 --bind-to none osu_xccl_bibw -m 8:65536 -i 5 -x 1 -W 4

@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_xccl_bw -m 1:65536 -i 20
+mpiexec -n 2 --bind-to none osu_xccl_bw -m 8:65536 -i 5 -x 1 -W 4

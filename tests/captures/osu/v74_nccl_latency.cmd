@@ -1,1 +1,1 @@
-mpiexec -n 2 osu_xccl_latency -m 1:1024
+mpiexec -n 2 --bind-to none osu_xccl_latency -m 8:65536 -i 5 -x 1

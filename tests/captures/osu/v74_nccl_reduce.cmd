@@ -1,1 +1,1 @@
-mpiexec -n 4 osu_xccl_reduce -m 4:65536 -M 1073741824 -i 20 -x 2
+mpiexec -n 2 --bind-to none osu_xccl_reduce -m 8:65536 -i 5 -x 1
