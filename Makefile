@@ -78,7 +78,7 @@ docs: setup ## render the generated pages, and build the docs as a site: docs/_s
 	$(BIN)/python docs/_tools/power.py docs/power.md
 	$(BIN)/python docs/_tools/pictures.py docs
 	$(BIN)/sphinx-build -nW --keep-going -q -b html docs docs/_site
-	$(BIN)/sphinx-build -nW --keep-going -q -b man docs docs/_site/man
+	$(BIN)/python docs/_tools/manual.py docs/_site/man/plumbline.1
 
 lock: setup ## concretize all Spack environments again: about forty minutes
 	@$(OURS) $(BIN)/plumbline lock --page docs/environments.md $(ARGS)

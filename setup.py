@@ -1,9 +1,12 @@
-"""Adds the shipped files beside the package to a built distribution, as its folder ``shipped``.
+"""Adds to a built distribution the shipped files beside the package, as its folder ``shipped``, and
+the manual page.
 
-An editable install has none of it: there the checkout is used (plumbline/core/paths.py).
+An editable install has none of it: there the checkout is used (plumbline/core/paths.py), and
+``make docs`` writes the page.
 """
 
 import shutil
+import sys
 from pathlib import Path
 
 from setuptools import setup
@@ -16,7 +19,7 @@ LEFT = shutil.ignore_patterns("__pycache__", ".spack-env", "view", "site", "loca
 
 
 class Build(build_py):
-    """Builds the package with the shipped files."""
+    """Builds the package with the shipped files and the manual page."""
 
     def run(self):
         super().run()
@@ -29,6 +32,12 @@ class Build(build_py):
         for name in FILES:
             (shipped / name).parent.mkdir(exist_ok=True)
             shutil.copy(name, shipped / name)
+        page = Path(self.get_finalized_command("build").build_base, "plumbline.1")
+        sys.path[:0] = ["reframe", "docs/_tools"]
+        import manual
+
+        manual.write(page, self.distribution.get_version())
+        self.distribution.data_files = [("share/man/man1", [str(page)])]
 
 
 setup(cmdclass={"build_py": Build})

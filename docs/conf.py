@@ -24,8 +24,6 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 # Docstrings name what is in their modules, of which only some classes are in the docs.
 nitpick_ignore_regex = [("py:.*", ".*")]
-# `make docs` builds it with the builder man: docs/_site/man.
-man_pages = [("commands", "plumbline", "performance regression testing for HPC systems", [], 1)]
 # Two hyphens before an option are two hyphens.
 smartquotes = False
 

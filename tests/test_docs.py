@@ -174,21 +174,6 @@ def test_classes_of_a_check_are_in_the_site(site: Path):
         assert f"plumbline.check.declaration.Declaration.{name}" in page.anchors, name
 
 
-def test_manual_page(site: Path):
-    """The builder that `make docs` uses; it reads what the site's read."""
-    build = Path(sys.executable).with_name("sphinx-build")
-    trees = site.parent / "doctrees"
-    done = subprocess.run(
-        [build, "-nW", "-q", "-b", "man", "-d", trees, DOCS, site.parent / "man"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    page = (site.parent / "man" / "plumbline.1").read_text(encoding="utf-8")
-    assert page.startswith('.\\"') and '.TH "PLUMBLINE" "1"' in page
-    for name in cli.main.list_commands(None):
-        assert re.search(rf"^\.SS {name}$", page, re.M), name
-
-
 def test_links_to_elsewhere(site: Path):
     """Where the network can be reached, the pages that the docs link to are there."""
     try:

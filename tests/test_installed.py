@@ -4,27 +4,32 @@ the same wherever it stands."""
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from conftest import BIN, MPICH, ROOT, records_of
-from setuptools import build_meta
+from plumbline.cli import main
 
 try:
     import tomllib
 except ModuleNotFoundError:
     from pip._vendor import tomli as tomllib
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
 RECIPE = ROOT / "spack-env/repo/spack_repo/plumbline/packages/py_plumbline/package.py"
 
 
@@ -33,10 +38,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     settings = folder / "distutils.cfg"
     settings.write_text(f"[build]\nbuild_base={folder}\n[egg_info]\negg_base={folder}\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
-        patch.setenv("DIST_EXTRA_CONFIG", str(settings))
-        return folder / build_meta.build_wheel(str(folder))
+    _link_build_requirements(folder / "site")
+    env = {**os.environ, "DIST_EXTRA_CONFIG": str(settings), "PYTHONPATH": str(folder / "site")}
+    build = f"from setuptools import build_meta; build_meta.build_wheel({str(folder)!r})"
+    subprocess.run([sys.executable, "-S", "-c", build], cwd=ROOT, env=env, check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def _link_build_requirements(site: Path) -> None:
+    """Fill a folder of packages as pip does for a build: with what the project requires there."""
+    site.mkdir()
+    for requirement in PYPROJECT["build-system"]["requires"]:
+        found = importlib.metadata.distribution(re.match(r"[\w-]+", requirement)[0])
+        for name in {file.parts[0] for file in found.files} - {"..", "__pycache__"}:
+            (site / name).symlink_to(found.locate_file(name))
 
 
 @dataclass(frozen=True)
@@ -99,6 +115,39 @@ def test_a_wheel_has_what_is_shipped_and_no_more(wheel: Path):
     if not listed:
         pytest.skip("no git, or no checkout")
     assert names == {f"shipped/{path}" for path in listed}
+
+
+def test_a_wheel_has_a_manual_page(wheel: Path, tmp_path: Path):
+    """Of all commands and their options, which roff formats without a warning."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/plumbline.1"))
+        page = tmp_path / "plumbline.1"
+        page.write_bytes(archive.read(name))
+    assert name.partition("/")[2] == "data/share/man/man1/plumbline.1"
+    parts = re.split(r"^\.SS plumbline ", page.read_text("ascii").replace(r"\-", "-"), flags=re.M)
+    commands = dict(_commands(main))
+    assert len(commands) > 30 and len(parts) == len(commands) + 1
+    assert f'"Plumbline {PROJECT["version"]}"' in parts[0]
+    for part, (words, command) in zip(parts[1:], commands.items(), strict=True):
+        assert part.startswith(f"{words} "), words
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert re.search(rf"^\.B .*{option.opts[-1]}\b", part, re.M), (words, option.name)
+    if shutil.which("groff") is None:
+        pytest.skip("the manual page is not formatted: no groff")
+    done = subprocess.run(
+        ["groff", "-man", "-ww", "-Tascii", page], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def _commands(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Return words of the command line -> command, of all that the group has."""
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        yield above + name, command
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{above}{name} ")
 
 
 def test_an_installed_plumbline_measures(installed: Installed):

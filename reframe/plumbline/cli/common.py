@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.core import codes, paths
+from plumbline.core import paths
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import printable_lines
 
@@ -43,10 +43,16 @@ def _checks() -> list[str]:
     })  # fmt: skip
 
 
+def _codes() -> Iterable[str]:
+    from plumbline.core import codes
+
+    return codes.registered()
+
+
 complete_system = _completing(lambda: sorted(path.stem for path in paths.systems().files("*.yaml")))
 complete_session = _completing(_sessions)
 complete_check = _completing(_checks)
-complete_code = _completing(codes.registered)
+complete_code = _completing(_codes)
 
 checks_option = click.option(
     "-c", "--checkpath", "checks", multiple=True, metavar="PATH",

@@ -7,9 +7,9 @@ import sys
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from plumbline.cli.common import (
     echo,
@@ -26,6 +26,9 @@ from plumbline.cli.common import (
 from plumbline.core import formats
 from plumbline.core.errors import Fault
 from plumbline.core.text import csv_cell, escape_formula, format_table, pluralize
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
             "verdicts", "extras")  # fmt: skip
@@ -178,6 +181,8 @@ def _link_cells(kind: str, name: str, rows: list) -> dict:
 
 
 def _days_since(time: np.datetime64) -> float:
+    import numpy as np
+
     return round(float((np.datetime64("now", "s") - time) / np.timedelta64(1, "D")), 1)
 
 

@@ -12,8 +12,6 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from tabulate import tabulate
-
 #: Columns of a terminal that every table and message fits.
 WIDTH = 100
 
@@ -52,6 +50,8 @@ def format_table(
 
     :arg form: the table format of tabulate.
     """
+    from tabulate import tabulate
+
     return tabulate(_printable(rows), tuple(heads), tablefmt=form, disable_numparse=True)
 
 
