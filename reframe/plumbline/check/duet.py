@@ -21,7 +21,7 @@ from reframe.core.runtime import runtime
 from reframe.frontend.executors import RegressionTask, TaskEventListener, TestCase
 from reframe.utility import nodelist_abbrev, nodelist_expand
 
-from plumbline.check import outcomes, samples
+from plumbline.check import outcomes, samples, tasks
 from plumbline.check.record import DUET, SIDES
 from plumbline.check.result import key_of, of_check
 from plumbline.core.errors import Fault
@@ -378,7 +378,10 @@ def program_of(check) -> providers.Program | None:
     if not (current and check.duet_side):
         return None
     folder = current.sides[check.duet_side].folder
-    return providers.find_in(folder, check.program) if folder else None
+    if folder is None:
+        return None
+    manager = tasks.configured_manager(check.current_partition, check.current_environ)
+    return providers.find_in(folder, check.program, manager)
 
 
 def launcher_options(check) -> list[str]:

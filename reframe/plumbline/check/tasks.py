@@ -136,7 +136,15 @@ def find_program(program: str, partition, environ, system: str) -> providers.Pro
         program,
         functools.partial(_which, partition, environ),
         f"{system}:{environ.name}",
+        configured_manager(partition, environ),
     )
+
+
+def configured_manager(partition, environ) -> str:
+    """Return the launcher or process manager of the system file; ``local`` if it names none."""
+    extras = environ.extras
+    named = extras.get("process_manager") or extras.get("launcher")
+    return named or partition.launcher_type.registered_name
 
 
 def module_check(script: str, partition, environ) -> list[str]:

@@ -43,6 +43,18 @@ WHEELS = {
     "imb": ("impi-rt", ("bin/IMB-MPI1",)),
 }
 
+#: Returns the path of an executable.
+_Which = Callable[[str], str | None]
+
+#: Launchers and process managers of schedulers, which start programs of any MPI.
+ANY_MPI = ("srun", "jsrun", "alps", "pals", "flux-run")
+
+#: Kind of library -> its MPI, ReFrame's name of that MPI's launcher, and its commands.
+_LAUNCHERS = {
+    "openmpi": ("Open MPI", "openmpi", ("mpirun.openmpi", "mpirun")),
+    "mpich": ("MPICH", "hydra", ("mpiexec.mpich", "mpiexec.hydra", "mpiexec")),
+}
+
 #: Program -> the prefix of the wheel that has it.
 _IN_WHEEL = {"IMB-MPI1": "imb"}
 
@@ -56,8 +68,8 @@ class Program:
     """An executable, what it needs to run, and which build it is.
 
     :ivar path: absolute path of the executable.
-    :ivar launcher: ReFrame's name of the launcher that belongs to its MPI, ``local`` for a
-        program without MPI.
+    :ivar launcher: ReFrame's name of the launcher that belongs to its MPI; ``local`` for a
+        program without MPI, or whose MPI has none here and needs none.
     :ivar launcher_path: absolute path of that launcher, empty for ``local``.
     :ivar env_vars: environment variables that it needs.
     :ivar build: what distinguishes this build from others, for the record.
@@ -73,14 +85,17 @@ class Program:
 def find(
     provider: str,
     program: str,
-    which: Callable[[str], str | None] = shutil.which,
+    which: _Which = shutil.which,
     environment: str = "",
+    manager: str = "local",
 ) -> Program:
     """Return the program of that name from that provider.
 
     :arg which: finds an executable in the environment where the program will run.
     :arg environment: ``system:toolchain``, for the provider ``spack``.
-    :raises NotProvided: if the provider does not have it.
+    :arg manager: the launcher or process manager that starts it; ``local``: its MPI's own.
+    :raises NotProvided: if the provider does not have it, or its MPI's launcher is needed and is
+        not there.
     :raises Fault: if there is no provider of that name.
     """
     if provider not in PROVIDERS:
@@ -89,7 +104,7 @@ def find(
             f"{suggest(provider, PROVIDERS)}",
             code="system.wrong-file",
         )
-    return PROVIDERS[provider](program, which, environment)
+    return PROVIDERS[provider](program, which, environment, manager)
 
 
 #: Where a program would be, in job scripts that are only looked at.
@@ -122,9 +137,10 @@ def installed(provider: str, environment: str, programs: Iterable[str]) -> list[
     return [p for p in programs if p in known or program_in(found.view, p)]
 
 
-def find_in(folder: Path, program: str) -> Program:
+def find_in(folder: Path, program: str, manager: str = "local") -> Program:
     """Return a program of a Spack view, an install prefix or a folder of programs.
 
+    :arg manager: as of :func:`find`.
     :raises NotProvided: if it is not there, or no launcher of its MPI is.
     """
     path = program_in(folder, program) or shutil.which(program, path=folder)
@@ -134,23 +150,23 @@ def find_in(folder: Path, program: str) -> Program:
     def beside(name: str) -> str | None:
         return shutil.which(name, path=folder / "bin") or shutil.which(name)
 
-    return _program_at(str(path), "folder", beside)
+    return _program_at(str(path), "folder", beside, manager)
 
 
-def _from_path(program: str, which: Callable[[str], str | None], environment: str) -> Program:
+def _from_path(program: str, which: _Which, environment: str, manager: str) -> Program:
     path = which(program)
     if path is None:
         remedy = "load its module, or put it on PATH"
         if program in DEBIAN:
             remedy = f"apt-get install {' '.join(DEBIAN[program])}"
         raise NotProvided(f"{program} is not on PATH: {remedy}", code="build.not-on-path")
-    return _program_at(path, "path", which)
+    return _program_at(path, "path", which, manager)
 
 
-def _program_at(path: str, provider: str, which: Callable[[str], str | None]) -> Program:
+def _program_at(path: str, provider: str, which: _Which, manager: str) -> Program:
     """Return an executable with the launcher of its MPI."""
     libraries = _libraries(path)
-    launcher, launcher_path, mpi = _launcher_of(Path(path).name, libraries, which)
+    launcher, launcher_path, mpi = _launcher_of(Path(path).name, libraries, which, manager)
     env_vars = {}
     if launcher == "openmpi" and os.geteuid() == 0:
         env_vars = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -164,17 +180,20 @@ def _program_at(path: str, provider: str, which: Callable[[str], str | None]) ->
 
 
 def _launcher_of(
-    program: str, libraries: dict[str, str], which: Callable[[str], str | None]
+    program: str, libraries: dict[str, str], which: _Which, manager: str
 ) -> tuple[str, str, str]:
     """Return the launcher of the MPI that a program is linked with: ReFrame's name of it, its path,
-    and the MPI's name and version. Another MPI's launcher would start N single ranks."""
-    names: tuple[str, ...]
-    if "openmpi" in libraries:
-        mpi, launcher, names = "Open MPI", "openmpi", ("mpirun.openmpi", "mpirun")
-    elif "mpich" in libraries:
-        mpi, launcher, names = "MPICH", "hydra", ("mpiexec.mpich", "mpiexec.hydra", "mpiexec")
-    else:
+    and the MPI's name and version.
+
+    Another MPI's launcher would start N single ranks. One of :data:`ANY_MPI` needs none of the
+    MPI's own, and the library tells the version.
+    """
+    kind = next((kind for kind in _LAUNCHERS if kind in libraries), None)
+    if kind is None:
         return "local", "", "none"
+    mpi, launcher, names = _LAUNCHERS[kind]
+    if manager in ANY_MPI and (version := library_version(libraries[kind])):
+        return "local", "", version
     for name in names:
         path = which(name)
         if not path:
@@ -185,6 +204,8 @@ def _launcher_of(
         if launcher == "hydra" and version.startswith("Intel MPI"):
             # Intel MPI has the same ABI, and a launcher of the same name.
             return "mpirun-intelmpi", path, version
+    if manager in ANY_MPI:
+        return "local", "", mpi
     raise NotProvided(
         f"{program} is linked with {mpi}, but no launcher of {mpi} ({', '.join(names)}) is on "
         f"PATH: install it, or put it first on PATH",
@@ -222,6 +243,28 @@ def mpi_version(launcher: str) -> str:
     return ""
 
 
+@functools.cache
+def library_version(path: str) -> str:
+    """Return name and version of the MPI that a library is of, from its
+    ``MPI_Get_library_version``; empty if it cannot be loaded, or is of none of these."""
+    printed = _output([sys.executable, "-c", _ASK_LIBRARY, path])
+    for mpi, pattern in (
+        ("Open MPI", r"Open MPI v([^,\s]+)"),
+        ("Intel MPI", r"Intel\(R\) MPI Library (\d[\d.]*)"),
+        ("MPICH", r"^MPICH Version:\s+(\S+)"),
+    ):
+        if match := re.search(pattern, printed, re.M):
+            return f"{mpi} {match[1]}"
+    return ""
+
+
+#: In a process of its own, as a library may end it.
+_ASK_LIBRARY = """import ctypes, sys
+text = ctypes.create_string_buffer(8192)
+ctypes.CDLL(sys.argv[1]).MPI_Get_library_version(text, ctypes.byref(ctypes.c_int()))
+print(text.value.decode())"""
+
+
 def _output(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
@@ -235,7 +278,7 @@ def _sha256(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _from_pip(program: str, which: Callable[[str], str | None], environment: str) -> Program:
+def _from_pip(program: str, which: _Which, environment: str, manager: str) -> Program:
     if program not in _IN_WHEEL:
         raise NotProvided(
             f"{program} is not in a Python wheel, so environment {environment} cannot have it: "
@@ -264,7 +307,7 @@ def _from_pip(program: str, which: Callable[[str], str | None], environment: str
     return Program(str(path), "hydra", str(mpich / "bin" / "mpiexec"), env_vars, build)
 
 
-def _from_spack(program: str, which: Callable[[str], str | None], environment: str) -> Program:
+def _from_spack(program: str, which: _Which, environment: str, manager: str) -> Program:
     try:
         (known,) = environments.find(environment)
         reason = builds.why_unusable(known)
@@ -305,13 +348,13 @@ def _from_spack(program: str, which: Callable[[str], str | None], environment: s
         of_mpi = shutil.which(name, path=str(found.prefix_of(mpi) / "bin")) if mpi else None
         return of_mpi or which(name)
 
-    program_ = _program_at(str(path), "spack", beside_mpi)
-    linked = {"openmpi": "openmpi", "hydra": "mpich"}.get(program_.launcher)
-    running = f"{linked}@{program_.build['mpi'].split()[-1]}"
-    if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != running:
+    program_ = _program_at(str(path), "spack", beside_mpi, manager)
+    running, _, version = program_.build["mpi"].rpartition(" ")
+    linked = {"Open MPI": "openmpi", "MPICH": "mpich"}.get(running)
+    if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != f"{linked}@{version}":
         raise NotProvided(
-            f"{path} was built with {mpi.spec}, but the launcher on PATH belongs to "
-            f"{program_.build['mpi']}: run `plumbline build {known.name}`",
+            f"{path} was built with {mpi.spec}, but would run with {program_.build['mpi']}: run "
+            f"`plumbline build {known.name}`",
             code="build.other-mpi",
         )
     compiler = found.lock.provided(node, "c") or found.lock.provided(node, "cxx")
