@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import pytest
 from conftest import Done, asked
@@ -10,6 +11,7 @@ from plumbline.core import paths
 from plumbline.output import query
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
+from plumbline.reference.row import Case
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,29 @@ def test_listing_as_text_csv_and_json(references):
 def test_filters(arguments, ids):
     """Options take shell patterns, words any cell."""
     assert len(rows_of(*arguments)) == ids
+
+
+def test_ceilings_of_figures_without_a_row(references):
+    """No paper prints OSU over NCCL; peaks of links cap it."""
+    done = refs("xccl", "--system", "polaris", "--placement", "gpus-on-node")
+    assert done.code == 2 and f" 0 of {len(references.rows)} " in done.out
+    cells = [re.split(r"\s{2,}", line) for line in done.out.splitlines()]
+    (nvlink,) = (row for row in cells if row[0] == "polaris-nvlink-link-bandwidth-peak")
+    assert nvlink[2:] == ["25", "GB/s", "24", "gpus-on-node",
+                          "osu/xccl_allgather_bandwidth and 11 more"]  # fmt: skip
+    assert rows_of("xccl") == []
+    assert len(refs("xccl_latency").out.split("plumbline: ")) == 2
+
+
+def test_ceilings_are_those_of_the_verdicts(references):
+    """For each figure and placement that the listing shows, a test case there has a ceiling."""
+    for cells in query.capping(references, {"metric": "xccl_*"}, []):
+        row = references.tables.rows[cells["id"]]
+        for placement in cells["placements"].split(", "):
+            case = Case(row.system, "", row.toolchain, "osu", placement.replace("?", "a"), 1, 1,
+                        row.conditions)  # fmt: skip
+            metric = cells["caps"].split()[0].partition("/")[2]
+            assert references.ceiling(case, metric, 2**20) is not None, cells
 
 
 def test_nothing_found_is_exit_2():

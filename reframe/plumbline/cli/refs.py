@@ -26,9 +26,10 @@ def refs(words: tuple[str, ...], name: str | None, unused: bool, form: str, **wa
     """List the references.
 
     The options, which take * and ?, and WORDS, which may be anywhere in a row, narrow the list. A
-    number among the WORDS selects the rows with that printed value.
+    number among the WORDS selects the rows with that printed value. If a figure has no row, the
+    peaks of links that are its ceilings are listed.
 
-    Exits with 2 if nothing matches.
+    Exits with 2 if no row matches.
     """
     from plumbline.core import paths
     from plumbline.output import query as finder
@@ -52,5 +53,9 @@ def refs(words: tuple[str, ...], name: str | None, unused: bool, form: str, **wa
         shown = [[row.get(column, "") for column in finder.COLUMNS] for row in cells]
         echo(format_table(shown, finder.COLUMNS if shown else ()))
         say(f"{len(rows)} of {len(references.rows)} references")
+        if not (rows or unused) and (peaks := finder.capping(references, wanted, words)):
+            say("no row is of these figures; their ceilings are `times` the peaks of links:")
+            shown = [[peak[column] for column in finder.CAPPING] for peak in peaks]
+            echo(format_table(shown, finder.CAPPING))
     if not rows:
         sys.exit(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import fnmatch
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from plumbline.core import paths
@@ -13,7 +13,8 @@ from plumbline.core.errors import Fault
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import suggest
 from plumbline.parse import Figure
-from plumbline.reference import lookup
+from plumbline.reference import links, lookup
+from plumbline.reference.links import Link, Traffic
 from plumbline.reference.lookup import Bounds, References, format_bound
 from plumbline.reference.row import Case, Row
 from plumbline.reference.tolerance import Tolerance
@@ -25,6 +26,9 @@ Part: TypeAlias = tuple[str, list[str]]
 COLUMNS = ("id", "system", "benchmark", "metric", "placement", "message_size", "nodes",
            "conditions", "value", "spread", "unit", "statistic", "kind", "locator")  # fmt: skip
 
+#: Columns of a listing of peaks by what they cap.
+CAPPING = ("id", "system", "value", "unit", "times", "placements", "caps")
+
 
 def select(
     references: References, wanted: dict[str, str | None], words: Iterable[str]
@@ -35,13 +39,67 @@ def select(
     :arg words: each must be in some cell, in upper or lower case; a number must be the row's value.
     """
     patterns = {column: pattern for column, pattern in wanted.items() if pattern is not None}
+    printed = references.tables.printed
+    return [row for row in references.rows if _matches(printed[row.id], patterns, words)]
+
+
+def capping(
+    references: References, wanted: dict[str, str | None], words: Iterable[str]
+) -> list[dict[str, str]]:
+    """Return the peaks of links that cap matching figures, which may have no row of their own.
+
+    They match as :func:`select` does, with the figure's benchmark, metric and placement in place of
+    the peak's.
+    """
+    patterns = {column: pattern for column, pattern in wanted.items() if pattern is not None}
+    place = patterns.pop("placement", "*")
     found = []
-    for row in references.rows:
-        cells = references.tables.printed[row.id]
-        matches = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
-        if matches and all(_matches_word(cells, word) for word in words):
-            found.append(row)
+    for row, link, traffic, times in _peaks(references, references.rows):
+        where = [p for p in _crossing(link, traffic) if _either_matches(p, place)]
+        cells = references.tables.printed[row.id] | {"placement": " ".join(where)}
+        names = [
+            name for name in traffic.metrics
+            if where and _matches(cells | _figure(name), patterns, words)
+        ]  # fmt: skip
+        if names:
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            found.append(cells | {"times": f"{times:g}", "placements": ", ".join(where),
+                                  "caps": f"{names[0]}{others}"})  # fmt: skip
     return found
+
+
+def _peaks(
+    references: References, rows: Iterable[Row]
+) -> Iterator[tuple[Row, Link, Traffic, float]]:
+    """Yield those rows that are the peak of a link, with a traffic and the multiple of the peak
+    that it may reach."""
+    known = references.tables.links
+    for row in rows:
+        for link in known.links.values():
+            if references.is_peak_of(link, row):
+                for name, times in link.carries.items():
+                    yield row, link, known.traffic[name], times * references.count(link, row)
+
+
+def _crossing(link: Link, traffic: Traffic) -> list[str]:
+    """Return the placements whose traffic crosses a link; * and ? as in a shell."""
+    narrow = [place for place in link.placements if links.applies(traffic.placements, place)]
+    wide = [place for place in traffic.placements if links.applies(link.placements, place)]
+    return [*dict.fromkeys(narrow + wide)]
+
+
+def _figure(name: str) -> dict[str, str]:
+    benchmark, _, metric = name.partition("/")
+    return {"benchmark": benchmark, "metric": metric}
+
+
+def _either_matches(first: str, second: str) -> bool:
+    return fnmatch.fnmatchcase(first, second) or fnmatch.fnmatchcase(second, first)
+
+
+def _matches(cells: dict[str, str], patterns: dict[str, str], words: Iterable[str]) -> bool:
+    matches = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
+    return matches and all(_matches_word(cells, word) for word in words)
 
 
 def _matches_word(cells: dict[str, str], word: str) -> bool:
@@ -175,22 +233,15 @@ def _ceiling(references: References, row: Row) -> list[Part]:
 
 def _caps(references: References, row: Row) -> list[Part]:
     """Return what a peak limits besides its own metric."""
-    parts = []
-    links = references.tables.links
-    for link in links.links.values():
-        if not references.is_peak_of(link, row):
-            continue
-        lines = [f"traffic over {link.what}: {link.reason}"]
-        for name, times in link.carries.items():
-            traffic = links.traffic[name]
-            where = ", ".join(traffic.placements if link.placements == ("*",) else link.placements)
-            each = " for each node" if traffic.per_node else ""
-            lines.append(
-                f"{times * references.count(link, row):g} x the peak{each}, placements {where}: "
-                f"{', '.join(traffic.metrics)}"
-            )
-        parts.append(("caps", lines))
-    return parts
+    parts: dict[str, list[str]] = {}
+    for _, link, traffic, times in _peaks(references, [row]):
+        lines = parts.setdefault(link.what, [f"traffic over {link.what}: {link.reason}"])
+        each = " for each node" if traffic.per_node else ""
+        lines.append(
+            f"{times:g} x the peak{each}, placements {', '.join(_crossing(link, traffic))}: "
+            f"{', '.join(traffic.metrics)}"
+        )
+    return [("caps", lines) for lines in parts.values()]
 
 
 def _band(references: References, rule: Tolerance, bounds: Bounds) -> str:
