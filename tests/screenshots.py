@@ -18,6 +18,7 @@ from pathlib import Path
 
 import demo_history
 import numpy as np
+from markdown_it import MarkdownIt
 from playwright.sync_api import Browser, Page, sync_playwright
 from plumbline.output.report.heat import png
 from reports import one
@@ -25,6 +26,12 @@ from reports import one
 THEMES = ("light", "dark")
 #: Width of a window -> its height, of a desktop's and of a phone's.
 SIZES = {1440: 900, 390: 844}
+#: As a mail program or a chat shows Markdown.
+_MESSAGE = """<style>
+body { font: 15px/1.5 system-ui, sans-serif; margin: 20px 28px; }
+code { background: #eef0f2; border-radius: 4px; padding: 1px 4px; }
+h3, ul { margin: 8px 0; } p { margin: 12px 0 0; }
+</style>"""
 _DECODE = """async source => {
     const image = new Image();
     image.src = source;
@@ -57,14 +64,14 @@ def pages_of(report: Path) -> Iterator[tuple[str, str, str]]:
     )
 
 
-def made(folder: Path) -> Path:
-    """Makes a report of a made-up history."""
+def made(folder: Path) -> tuple[Path, str]:
+    """Makes a report of a made-up history, and the summary of a session in it."""
     demo_history.write(folder)
     env = os.environ | {"PLUMBLINE_SITE": str(folder)}
-    out = folder / "report"
-    words = ["plumbline", "report", "--from", str(folder), "--out", str(out)]
-    subprocess.run(words, env=env, check=True)
-    return out
+    out, summary = folder / "report", folder / "summary.md"
+    for words in (["report", "--out", out], ["export", "--system=alder", "-o", summary]):
+        subprocess.run(["plumbline", *words, "--from", folder], env=env, check=True)
+    return out, _MESSAGE + MarkdownIt().render(summary.read_text())
 
 
 def reduced(page: Page, content: bytes) -> bytes:
@@ -81,10 +88,15 @@ def reduced(page: Page, content: bytes) -> bytes:
     return png(index, [tuple(colour) for colour in kept.tolist()], [])
 
 
-def shot(browser: Browser, address: str, target: str, width: int, height: int, theme: str) -> bytes:
-    """A picture of a page, from a place on."""
+def shot(
+    browser: Browser, address: str, target: str, width: int, height: int, theme: str,
+    opened: str = "",
+) -> bytes:  # fmt: skip
+    """A picture of a page, from a place on, with a folded part of it opened."""
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
     page.goto(address)
+    if opened:
+        page.evaluate("s => { document.querySelector(s).open = true; }", opened)
     if target:
         page.evaluate("s => document.querySelector(s).scrollIntoView()", target)
     page.wait_for_timeout(600)
@@ -99,12 +111,19 @@ def shot(browser: Browser, address: str, target: str, width: int, height: int, t
 def main(images: Path) -> None:
     """Makes all pictures."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        report = made(Path(folder))
+        report, message = made(Path(folder))
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         start = (report / "index.html").as_uri()
         (images / "report.png").write_bytes(shot(browser, start, "", 1120, 800, "light"))
+        waive = shot(browser, start, "#red", 1120, 620, "light", opened="li.row details.waive")
+        (images / "waive.png").write_bytes(waive)
+        summary = Path(folder, "summary.html")
+        summary.write_text(message, encoding="utf-8")
+        (images / "summary.png").write_bytes(
+            shot(browser, summary.as_uri(), "", 1120, 560, "light")
+        )
         for name, path, target in pages_of(report):
             for width, height in SIZES.items():
                 for theme in THEMES:

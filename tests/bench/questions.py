@@ -211,7 +211,9 @@ plumbline report --out demo/report
 ```
 
 Its last night is the latest that has ended when it is made, and the days in the commands below move
-with it. Pages are those of `demo/report`.
+with it. Pages are those of `demo/report`. The first question is answered by its start page:
+
+![The report's start page: what is red on each system, and since when](images/report.png)
 
 | question | way | seconds | CPU seconds | answer |
 | --- | --- | ---: | ---: | --- |
