@@ -22,6 +22,7 @@ BUILDS = {
     "comm-scope host": f"{COMM_SCOPE} +numa+openmp~cuda~rocm",
     "comm-scope bare": f"{COMM_SCOPE} ~numa~openmp~cuda~rocm",
     "comm-scope cuda": f"{COMM_SCOPE} +numa+openmp+cuda~rocm+nvtx cuda_arch=70",
+    "comm-scope cuda 13": f"{COMM_SCOPE} +numa+openmp+cuda~rocm~nvtx cuda_arch=90 ^cuda@=13.0.88",
     "comm-scope gfx90a": f"{COMM_SCOPE} +numa+openmp~cuda+rocm amdgpu_target=gfx90a",
     "comm-scope gfx908": f"{COMM_SCOPE} +numa+openmp~cuda+rocm amdgpu_target=gfx908",
     "babelstream omp": f"{BABELSTREAM} +omp~omp_offload omp_flags=none ~cuda~hip~rocm~serial",
@@ -61,11 +62,13 @@ def concrete(text, prefix=None, **dependencies):
 
 
 def cmake_args(text):
+    root, _, cuda = text.partition(" ^")
     spec = concrete(
-        text,
+        root,
         gcc=("/usr", ("c", "cxx")),
-        **{name: (folder, ()) for name, folder in FOLDERS.items()},
-    )
+        **{cuda if cuda and name == "cuda" else name: (folder, ())
+           for name, folder in FOLDERS.items()},
+    )  # fmt: skip
     package = spec.package
     for cls in type(package).__mro__:
         # As Spack does before it builds.

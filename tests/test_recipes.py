@@ -153,7 +153,12 @@ CMAKE = [
             "CMAKE_CUDA_COMPILER:STRING=/site/cuda/bin/nvcc",
             "CMAKE_CUDA_ARCHITECTURES:STRING=70",
         ],
-        [],
+        ["before_cuda_13.h"],
+    ),
+    (
+        "comm-scope cuda 13",
+        [f"CMAKE_{name}_FLAGS:STRING=-I/site/cuda/include -include " for name in ("CXX", "CUDA")],
+        ["SCOPE_USE_NVTX:BOOL=ON"],
     ),
     (
         "comm-scope gfx90a",
@@ -188,6 +193,14 @@ def test_cmake_arguments(facts: dict, build: str, wanted: list[str], unwanted: l
     arguments = " ".join(facts["cmake"][build])
     assert [text for text in wanted if text not in arguments] == []
     assert [text for text in unwanted if text in arguments] == []
+
+
+def test_the_header_for_cuda_13_is_there(facts: dict) -> None:
+    (header,) = {
+        argument.rpartition(" ")[2] for argument in facts["cmake"]["comm-scope cuda 13"]
+        if "before_cuda_13.h" in argument
+    }  # fmt: skip
+    assert "cudaMemPrefetchAsync" in Path(header).read_text(encoding="utf-8")
 
 
 def test_the_target_is_not_that_of_the_building_machine(facts: dict) -> None:

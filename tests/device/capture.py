@@ -36,6 +36,9 @@ from steps import NCCL_ALL, NCCL_PAIRS, STEPS, Step
 
 HERE = Path(__file__).resolve().parent
 
+#: Spack's recipes of this project; one has a header that the build of Comm|Scope needs.
+RECIPES = HERE.parents[1] / "spack-env/repo/spack_repo/plumbline/packages"
+
 #: MiB that can be carried to a machine that is lent.
 CARRIED = 64
 
@@ -150,7 +153,8 @@ class Machine:
         path = [self.python, self.prefix / "bin", self.cuda / "bin", os.environ.get("PATH", "")]
         return {
             **os.environ,
-            "HERE": str(HERE), "PREFIX": str(self.prefix), "CUDA": str(self.cuda), "ARCH": arch,
+            "RECIPES": str(RECIPES), "PREFIX": str(self.prefix),
+            "CUDA": str(self.cuda), "ARCH": arch,
             "NCCL": str(self.nccl() or ""), "JOBS": str(os.cpu_count() or 1),
             "PATH": ":".join(map(str, path)),
             "LD_LIBRARY_PATH": f"{self.prefix}/lib:{self.work}/nccl/lib:{libraries}",

@@ -18,8 +18,8 @@ class Step:
 
     :ivar file: pattern of it in the folder. :ivar source: where it is from.
     :ivar programs: that it gives. Without the file, those of PATH are taken.
-    :ivar script: shell commands in the unpacked folder; PREFIX, CUDA, ARCH, NCCL, JOBS and HERE,
-        the folder of this file, are set.
+    :ivar script: shell commands in the unpacked folder; PREFIX, CUDA, ARCH, NCCL, JOBS and
+        RECIPES, the folder of Spack's recipes of this project, are set.
     :ivar only_for: the one step whose build needs it; empty if it is run itself.
     """
 
@@ -72,7 +72,7 @@ STEPS = (
         "https://github.com/c3sr/comm_scope, the commit of spack-env/repo's recipe with submodules",
         ("comm_scope",),
         # CMake tests the compilers with these flags before it knows where CUDA's headers are.
-        'before="-I$CUDA/include -include $HERE/before_cuda_13.h" && '
+        'before="-I$CUDA/include -include $RECIPES/comm_scope/before_cuda_13.h" && '
         f'{_MODEL} -DCMAKE_CXX_FLAGS="$before" -DCMAKE_CUDA_FLAGS="$before" '
         "-DSCOPE_USE_CUDA=ON -DSCOPE_USE_HIP=OFF -DSCOPE_USE_NVTX=OFF "
         "-DSCOPE_TRY_DOWNLOAD_NUMA=OFF -DBENCHMARK_DOWNLOAD_DEPENDENCIES=OFF "

@@ -83,6 +83,11 @@ class CMakeBuilder(cmake.CMakeBuilder):
             nvcc = join_path(spec["cuda"].prefix.bin, "nvcc")
             args.append(self.define("CMAKE_CUDA_COMPILER", nvcc))
             args.append(self.define("CMAKE_CUDA_ARCHITECTURES", spec.variants["cuda_arch"].value))
+        if spec.satisfies("^cuda@13:"):
+            # CMake tries the compilers with these flags before it knows where CUDA's headers are.
+            header = join_path(self.pkg.package_dir, "before_cuda_13.h")
+            flags = f"-I{spec['cuda'].prefix.include} -include {header}"
+            args += [self.define(f"CMAKE_{name}_FLAGS", flags) for name in ("CXX", "CUDA")]
         if spec.satisfies("+rocm"):
             args.append(
                 self.define("CMAKE_CXX_COMPILER", join_path(spec["hip"].prefix.bin, "hipcc"))

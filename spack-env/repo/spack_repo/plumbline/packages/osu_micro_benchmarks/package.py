@@ -1,7 +1,7 @@
 """OSU Micro-Benchmarks that can send from GPU memory with Cray's MPI, that link on a login node
 without NVIDIA's driver, and with the programs over NCCL or RCCL if they are wanted."""
 
-from spack.package import depends_on, variant
+from spack.package import depends_on, filter_file, variant, when
 from spack_repo.builtin.build_systems.cuda import CudaPackage
 from spack_repo.builtin.packages.osu_micro_benchmarks.package import (
     OsuMicroBenchmarks as BuiltinOsuMicroBenchmarks,
@@ -19,6 +19,18 @@ class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
     for _arch in CudaPackage.cuda_arch_values:
         depends_on(f"nccl cuda_arch={_arch}", when=f"+cuda+xccl cuda_arch={_arch}")
     depends_on("rccl", when="+rocm+xccl")
+
+    @when("@:7.4 ^cuda@13:")
+    def patch(self):
+        # CUDA 13 takes a struct for the place of memory.
+        kind = "devid == cudaCpuDeviceId ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice"
+        filter_file(
+            "cudaMemPrefetchAsync(buf, length, devid, um_stream)",
+            f"cudaMemPrefetchAsync(buf, length, (struct cudaMemLocation){{{kind}, devid}}, 0, "
+            "um_stream)",
+            "c/util/osu_util_mpi.c",
+            string=True,
+        )
 
     def configure_args(self):
         args = super().configure_args()
