@@ -22,7 +22,7 @@ from plumbline.analysis.screen import Flag, rounds
 from plumbline.core.errors import Fault
 from plumbline.history import fleets
 from plumbline.history.history import History
-from plumbline.history.series import Selection
+from plumbline.history.series import Key, Selection, Series
 from plumbline.output.report import (
     by_node,
     charts,
@@ -240,6 +240,59 @@ def test_a_flagged_node_has_a_page_with_its_figures_and_commands(pages, window):
     assert sorted(names) == ["copy", "memory_bandwidth", "triad"]
     assert page.locator("[data-note=no-clearance]").count() == 1
     assert page.locator("section[aria-labelledby=sessions] tbody tr").count() > 20
+
+
+def node_chart(pages, window):
+    """The chart of the triad on the page of the slow node, in sight."""
+    page = window.open(kinds(pages)["node"])
+    figure = page.locator("section.figure", has=page.locator("h2:text('triad of')"))
+    chart = figure.locator('.chart[data-kind="history"]')
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg .mark").first.wait_for()
+    return page, figure, chart
+
+
+def test_the_chart_of_a_node_has_its_values_and_the_median_of_its_peers(pages, window):
+    rows = list(csv.DictReader(one(pages, "data/alder-babelstream-cpu*/triad-*.csv").open()))
+    values: dict[str, dict[str, float]] = {}
+    for row in rows:
+        values.setdefault(row["node"], {})[row["session"]] = float(row["value"])
+    own = values.pop("nid0007")
+    peers = [np.median([of[name] for of in values.values() if name in of]) for name in own]
+    _, figure, chart = node_chart(pages, window)
+    shown = chart.evaluate("c => c.chart.traces.map(t => [t.name ?? '', t.y])")
+    assert dict(shown)["median of its peers"] == pytest.approx(peers, rel=1e-5)
+    assert dict(shown)[""] == pytest.approx([*own.values()], rel=1e-5)
+    labels = chart.locator("text.rule").all_text_contents()
+    assert labels == ["flagged"]
+    figure.locator("summary").press("Enter")
+    figure.locator("td").first.wait_for()
+    cells = figure.locator("tbody tr").first.locator("td").all_inner_texts()
+    assert [float(cell) for cell in cells[1:3]] == pytest.approx(
+        [[*own.values()][-1], peers[-1]], rel=1e-4
+    )
+
+
+def test_the_chart_of_a_node_is_read_and_zoomed_with_the_keyboard(pages, window):
+    page, _, chart = node_chart(pages, window)
+    tab_to(page, "table.figures td a[href*='triad']")
+    page.keyboard.press("Enter")
+    anchor = page.evaluate("location.hash.slice(1)")
+    assert page.locator(f"[id='{anchor}'] .chart").count() == 1
+    tab_to(page, f"[id='{anchor}'] .chart")
+    page.keyboard.press("ArrowRight")
+    newest = chart.locator(".hint div").all_inner_texts()
+    page.keyboard.press("ArrowUp")
+    assert chart.locator(".hint div").nth(1).inner_text() == "median of its peers"
+    page.keyboard.press("ArrowDown")
+    assert chart.locator(".hint div").all_inner_texts() == newest
+    page.keyboard.press("+")
+    near = chart.evaluate("c => c.chart.view()")
+    assert f"zoom.{anchor}.history" in page.url
+    page.reload()
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg .mark").first.wait_for()
+    assert chart.evaluate("c => c.chart.view().x") == pytest.approx(near["x"], rel=1e-9)
 
 
 def test_the_last_clearance_and_changed_facts_are_on_the_page_of_a_node(demo, tmp_path, pages):
@@ -772,6 +825,78 @@ def test_an_invalid_case_is_red_again_when_its_waiver_has_ended(expires, red, tm
 
 def flag(kind: str, *name: str, size: float = 0.1, until: str | None = None) -> Flag:
     return Flag("20261120", kind, name, size, 1.0, "20261118", until)
+
+
+def a_panel(*nights: dict[str, float], location: str = "") -> figures.Panel:
+    """A figure of nodes with a session each, of which some measured it in each night."""
+    names = sorted({name for night in nights for name in night})
+    start = np.datetime64("2026-11-20T01", "s")
+    members = []
+    for name in names:
+        at = [number for number, night in enumerate(nights) if name in night]
+        empty, text = np.full(len(at), np.nan), np.array([""] * len(at), object)
+        members.append(Series(
+            Key("alder", "cpu", "gnu", "stream", "triad", -1, location, "all-cores", "", name),
+            "babelstream", "GB/s", "higher",
+            np.array([f"2026112{day}T01-{name}" for day in at], object),
+            start + np.array(at) * np.timedelta64(1, "D"),
+            np.array([nights[day][name] for day in at]), empty, empty, empty,
+            np.array(["pass"] * len(at), object), text, text,
+            np.array([name] * len(at), object), [],
+        ))  # fmt: skip
+    every = sorted({session for one in members for session in one.sessions.tolist()})
+    night_of = {name: min(n for n in every if n[:8] == name[:8]) for name in every}
+    return figures.Panel(members, night_of=night_of)
+
+
+def test_peers_are_the_other_nodes_of_the_same_night():
+    figure = a_panel({"a": 1.0, "b": 3.0, "c": 9.0}, {"a": 2.0}, {"a": 5.0, "b": 5.0},
+                     {"b": 4.0, "c": 8.0, "d": 6.0})  # fmt: skip
+    a, b, _, d = figure.of_nodes
+    assert figure.peers.medians(a)[[0, 2]].tolist() == [6.0, 5.0]
+    assert np.isnan(figure.peers.medians(a)[1])
+    assert figure.peers.medians(b).tolist() == [5.0, 5.0, 7.0]
+    assert figure.peers.medians(d).tolist() == [6.0]
+
+
+def test_a_chart_of_a_node_marks_the_nights_on_which_it_was_flagged():
+    figure = a_panel(*[{"a": 1.0, "b": 2.0}] * 6)
+    nights = [figure.night(name) for name in figure.members[1].sessions]
+    assert nights[2].endswith("-a")
+    since = figure.members[1].sessions
+    flags = [Flag(since[5], "node", ("b",), 0.1, 1.0, since[4], None),
+             Flag(since[2], "node", ("b",), 0.1, 1.0, since[1], nights[2]),
+             Flag(since[2], "pair", ("a", "b"), 0.1, 1.0, since[1], since[2]),
+             Flag("20261130", "node", ("b",), 0.1, 1.0, "20261130", None)]  # fmt: skip
+    made = charts.of_node(figure, figure.members[1], flags, {}, None)
+    minutes = (figure.members[1].times.astype("datetime64[m]").astype(int)).tolist()
+    assert [(one["time"], one["until"]) for one in made["changes"]] == [
+        (minutes[4], None), (minutes[1], minutes[2]),
+    ]  # fmt: skip
+    assert (made["value"], made["peers"]) == ([2.0] * 6, [1.0] * 6)
+
+
+def test_the_evidence_of_a_flag_names_its_figures():
+    (gpu, other) = (a_panel({"a": 1.0}, location=f"gpu{number}") for number in (1, 2))
+    about = "alder:cpu+gnu stream all-cores triad"
+    flags = [Flag("n", "node", ("a",), 0.1, 1.0, "n", evidence=[f"{about} at side", about]),
+             Flag("n", "gpu", ("a", "gpu1"), 0.1, 1.0, "n", evidence=[about]),
+             Flag("n", "pair", ("a", "b"), 0.1, 1.0, "n", evidence=[f"{about} within racks"]),
+             Flag("n", "node", ("a",), 0.1, 1.0, "n", evidence=[f"{about} of 8 B"])]  # fmt: skip
+    node = slow.SlowNode("alder", "cpu", "a", True, flags)
+    assert node.flags_of(gpu.key) == flags[:3]
+    assert node.flags_of(other.key) == [flags[0], flags[2]]
+    assert node.flags_of(a_panel({"a": 1.0}, location="side").key) == flags[:1]
+
+
+def test_the_page_of_a_node_has_so_many_charts_at_most(monkeypatch):
+    monkeypatch.setattr(slow, "CHARTS", 2)
+    about = "alder:cpu+gnu stream all-cores triad"
+    of = [Flag("2026", "node", ("b",), 0.1, 1.0, "2026", evidence=[about])]
+    nodes = [slow.SlowNode("alder", "cpu", name, True, of if name == "b" else []) for name in "ab"]
+    for _ in range(3):
+        slow.add_figure(nodes, a_panel({"a": 1.0, "b": 2.0}), "stream", "", None)
+    assert [(len(one.figures), len(one.charted)) for one in nodes] == [(3, 0), (3, 2)]
 
 
 def test_what_screening_flags_without_a_page_is_counted():

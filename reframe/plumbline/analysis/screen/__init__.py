@@ -17,6 +17,7 @@ from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import (
     Group,
     by_name,
+    is_of,
     joined,
     natural,
     nights,
@@ -39,6 +40,7 @@ __all__ = [
     "Group",
     "Screening",
     "by_name",
+    "is_of",
     "nights",
     "nodes_of",
     "of_file",

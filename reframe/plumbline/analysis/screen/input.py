@@ -16,7 +16,7 @@ from plumbline.analysis.screen.links import PARTNERS
 from plumbline.core import csvfile, paths
 from plumbline.core.errors import Fault
 from plumbline.core.yamlfile import read_yaml
-from plumbline.history.series import Series
+from plumbline.history.series import Key, Series
 
 #: Hours within which sessions belong to one night, such as a retest.
 NIGHT_HOURS = 12
@@ -181,6 +181,29 @@ def of_series(found: Iterable[Series], last: str = "") -> Iterator[Group]:
         yield from groups.values()
 
 
+def label_of(key: Key) -> str:
+    """Return what a figure is called in messages and in the evidence of flags: the same for all of
+    its nodes, GPUs and pairs."""
+    what = [
+        key.metric,
+        f"of {key.size} B" if key.size >= 0 else "",
+        f"at {location}" if (location := _place(key)) else "",
+    ]
+    about = f"{key.system}:{key.partition}+{key.environment} {key.check} {key.placement}"
+    return f"{about} {' '.join(filter(None, what))}"
+
+
+def is_of(evidence: str, key: Key) -> bool:
+    """Return whether a line of the evidence of a flag is of a figure."""
+    return evidence.removesuffix(_WITHIN).removesuffix(_BETWEEN) == label_of(key)
+
+
+def _place(key: Key) -> str:
+    """Return the location of a figure, empty if that is the unit: a GPU, or a pair of nodes."""
+    is_unit = key.location.count(":") == 1 or re.fullmatch(r"gpu\d+", key.location)
+    return "" if is_unit else key.location
+
+
 def nodes_of(found: Iterable[Series]) -> set[str]:
     """Return the nodes that were measured by themselves or in pairs."""
     nodes = set()
@@ -218,26 +241,19 @@ def _partners(group: Group) -> int:
 
 def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict[str, str]) -> None:
     key = series.key
-    is_pair, gpu = key.location.count(":") == 1, re.fullmatch(r"gpu\d+", key.location)
-    location = "" if is_pair or gpu else key.location
-    system, partition, environment, check, metric, placement, *_ = figure
-    what = [
-        metric,
-        f"of {key.size} B" if key.size >= 0 else "",
-        f"at {location}" if location else "",
-    ]
-    label = f"{system}:{partition}+{environment} {check} {placement} {' '.join(filter(None, what))}"
+    label, place = label_of(key), _place(key)
 
     def group(where: str = "") -> Group:
-        name = (*figure, location, where)
+        name = (*figure, place, where)
         return groups.setdefault(name, Group(label + where, series.better, unit=series.unit))
 
-    if is_pair:
+    if key.location.count(":") == 1:
         _add_pair(group, series, night_of)
         return
     values = group().values
     names = [key.node] * len(series.values) if key.node else series.nodes.tolist()
-    units = {name: (name, gpu[0]) if gpu else (name,) for name in {*names} if name}
+    gpu = [key.location] if key.location and not place else []
+    units = {name: (name, *gpu) for name in {*names} if name}
     for session, name, value in zip(
         series.sessions.tolist(), names, series.values.tolist(), strict=True
     ):

@@ -314,7 +314,8 @@ class _Report:
         for count, figure in enumerate(listed, self.index.figures):
             self.sides.add(count, figure)
             page = f"{self.check_path(system, check)}#{figure.anchor}"
-            slow.add_figure(own, figure, check, page)
+            if own:
+                slow.add_figure(own, figure, check, page, self._target(figure))
         self.index.add_check(number, check, self.check_path(system, check), listed, unmeasured)
         axes: dict[str, int] = {}
         drawn = []
@@ -327,25 +328,20 @@ class _Report:
         for curve in over_sizes:
             writer.table(f"{folder}/{curve.anchor}.csv", curves.CURVE_COLUMNS, curve.rows())
         maps = self._maps(writer, folder, listed, self.screened.get(system, slow.Screened()))
-        shared = [json.loads(axis) for axis in axes]
-        ids = {session: None for axis in shared for session in axis["session"]}
-        data = {
-            "pages": {i: f"../{self.session_path(i)}" for i in ids if i in self.paged},
-            "axes": shared,
-            "references": {
-                name: f"../{self.provenance.path(name)}"
-                for figure in listed
-                for name in sorted(
-                    set[str]().union(*(m.references.tolist() for m in figure.members)) - {""}
-                )
-            },
-            "figures": drawn,
-            "curves": [curve.data() for curve in over_sizes],
-        }
+        named = [name for figure in listed for name in figure.all_references]
+        data = self._drawn(axes, named, drawn, [curve.data() for curve in over_sizes])
         writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
                   figures=listed, cases=self.cases.get((system, check), []), curves=over_sizes,
                   losses=self.triage.of_figures(listed, self._event_of, self.changes),
-                  data=site.script_data(data), folder=folder, maps=maps)  # fmt: skip
+                  data=data, folder=folder, maps=maps)  # fmt: skip
+
+    def _drawn(
+        self, axes: Iterable[str], named: Iterable[str], drawn: list[dict], over_sizes: list[dict]
+    ) -> object:
+        """Return the data of the charts of a page, which name these references."""
+        references = {name: f"../{self.provenance.path(name)}" for name in named}
+        found = charts.of_page(axes, drawn, over_sizes, self.session_path, references)
+        return site.script_data(found)
 
     def _maps(
         self, writer: site.Site, folder: str, listed: list[Panel], screened: slow.Screened
@@ -401,7 +397,10 @@ class _Report:
         for state in self.systems:
             for one in self.slow[state.system]:
                 past = slow.past_of(self.history, self.select, state, one)
-                writer.page(one.path, "node.html.j2", one=one, past=past)
+                drawn = [figure.chart for figure in one.figures if figure.chart]
+                named = {name: None for chart in drawn for _, name in chart["reference"] if name}
+                writer.page(one.path, "node.html.j2", one=one, past=past,
+                            data=self._drawn(one.axes, named, drawn, []))  # fmt: skip
 
     # -- what templates ask -------------------------------------------------------------------
 

@@ -43,6 +43,38 @@ def first_of(sessions: Iterable[str], night_of: Mapping[str, str]) -> dict[str, 
     return {name: first[night] for night, listed in of_night.items() for name in listed}
 
 
+class Peers:
+    """The values of several nodes by night, for the median over all but one of them."""
+
+    def __init__(self, members: list[Series], night_of: Mapping[str, str]):
+        """:arg members: a series for each node."""
+        self._night_of = night_of
+        nights = [self._night(name) for one in members for name in one.sessions.tolist()]
+        self._place = {name: place for place, name in enumerate(dict.fromkeys(nights))}
+        night = np.fromiter(map(self._place.__getitem__, nights), int, len(nights))
+        values = np.concatenate([one.values for one in members])
+        self._number = {one.key.node: number for number, one in enumerate(members)}
+        owner = np.repeat(np.arange(len(members)), [len(one.values) for one in members])
+        order = np.lexsort((values, night))
+        self._nights, self._values, self._owner = night[order], values[order], owner[order]
+
+    def _night(self, session: str) -> str:
+        return self._night_of.get(session, session)
+
+    def medians(self, member: Series) -> np.ndarray:
+        """Return the median over the others on the night of each of a member's values; NaN where
+        none was measured."""
+        others = self._owner != self._number[member.key.node]
+        nights, values = self._nights[others], self._values[others]
+        wanted = [self._place[self._night(name)] for name in member.sessions.tolist()]
+        begin = np.searchsorted(nights, wanted)
+        count = np.searchsorted(nights, wanted, side="right") - begin
+        found, some = np.full(len(wanted), np.nan), count > 0
+        low, high = begin + (count - 1) // 2, begin + count // 2
+        found[some] = (values[low[some]] + values[high[some]]) / 2
+        return found
+
+
 def of_sweeps(series: Series, sweeps: Set[str]) -> list[Series]:
     """Return a series for each node of one that sweeps measured: each value is of one node, and
     most are of a sweep. Nothing of any other."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from plumbline.analysis.screen import Flag
+from plumbline.history.series import Series
 from plumbline.output.report.figures import Panel, badness_of
 from plumbline.output.report.findings import SeriesChange
 
@@ -44,6 +48,63 @@ def data(figure: Panel, axes: dict[str, int], target: float | None) -> dict:
         "changes": [_change_data(change) for change in figure.changes],
         "nodes": figure.over_nodes,
     }
+
+
+def of_page(
+    axes: Iterable[str],
+    drawn: list[dict],
+    over_sizes: list[dict],
+    session_path: Callable[[str], str],
+    references: Mapping[str, str],
+) -> dict[str, object]:
+    """Return the data of the charts of a page in a folder of the site.
+
+    :arg drawn: of :func:`data`. :arg over_sizes: of curves.
+    :arg session_path: returns the page of a session, empty if it has none.
+    :arg references: the pages of those that are named.
+    """
+    shared = [json.loads(axis) for axis in axes]
+    ids = {session: None for axis in shared for session in axis["session"]}
+    return {
+        "pages": {name: f"../{path}" for name in ids if (path := session_path(name))},
+        "axes": shared,
+        "references": references,
+        "figures": drawn,
+        "curves": over_sizes,
+    }
+
+
+def of_node(
+    figure: Panel,
+    member: Series,
+    flags: Iterable[Flag],
+    axes: dict[str, int],
+    target: float | None,
+) -> dict:
+    """Return the data of one node of a figure: its history beside the median over its peers, with
+    the nights on which it was flagged in the stead of changes.
+
+    :arg axes: and ``target``: as for :func:`data`.
+    """
+    nights = [figure.night(name) for name in member.sessions.tolist()]
+    ends = dict.fromkeys(
+        (figure.night(flag.since), flag.until and figure.night(flag.until)) for flag in flags
+    )
+    marks = (_flag_data(nights, member.times, *one) for one in ends)
+    found = data(Panel([member], night_of=figure.night_of), axes, target)
+    peers = short(figure.peers.medians(member)) if len(figure.of_nodes) > 1 else None
+    return found | {"changes": [mark for mark in marks if mark], "peers": peers}
+
+
+def _flag_data(
+    nights: list[str], times: np.ndarray, since: str, until: str | None
+) -> dict[str, object] | None:
+    """Return a flag as a change, ``None`` if nothing was measured since it began."""
+    first = bisect.bisect_left(nights, since)
+    if first == len(nights):
+        return None
+    ended = None if until is None else times[max(first, bisect.bisect_right(nights, until) - 1)]
+    return {"kind": "flagged", "time": _minutes(times[first]), "until": _minutes(ended)}
 
 
 def _data_of_one(figure: Panel) -> dict:

@@ -114,6 +114,11 @@ class Panel:
         return []
 
     @functools.cached_property
+    def peers(self) -> by_node.Peers:
+        """The values of each node, by night."""
+        return by_node.Peers(self.of_nodes, self.night_of)
+
+    @functools.cached_property
     def _nights(self) -> dict[str, str]:
         """Of a sweep, the first session of each session's night that measured the figure."""
         if not self.swept:
@@ -218,6 +223,11 @@ class Panel:
             if len(found) >= 4:
                 break
         return [*found][:4]
+
+    @property
+    def all_references(self) -> list[str]:
+        """Ids of all references that its values had, sorted."""
+        return sorted(set[str]().union(*(m.references.tolist() for m in self.members)) - {""})
 
     @functools.cached_property
     def history(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

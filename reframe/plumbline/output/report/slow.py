@@ -23,7 +23,7 @@ from plumbline.core.process import one_line
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import text
+from plumbline.output.report import charts, text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.status import SystemState, cases_of, literal, selected
 from plumbline.output.report.usual import usual_values
@@ -32,6 +32,8 @@ from plumbline.output.report.usual import usual_values
 RECENT = datetime.timedelta(days=30)
 #: At most so many nodes have a page, those that are slow now first.
 PAGES = 60
+#: The page of a node has so many charts at most; its other figures have a small one.
+CHARTS = 12
 #: Nights that screening looks back, and some without a session.
 _SPAN = datetime.timedelta(days=MEMORY + 30)
 
@@ -41,6 +43,8 @@ class SlowFigure(NamedTuple):
 
     :ivar check: its check; ``page`` of it, with the figure's anchor.
     :ivar peers: median of the latest values of the other nodes, NaN without one.
+    :ivar chart: data of its chart, see :func:`plumbline.output.report.charts.of_node`; ``None`` of
+        a figure that is not flagged, or beyond :data:`CHARTS`. :ivar anchor: of the chart.
     """
 
     check: str
@@ -53,6 +57,8 @@ class SlowFigure(NamedTuple):
     peers: float
     time: np.datetime64
     spark: tuple
+    anchor: str
+    chart: dict | None
 
     @property
     def difference(self) -> float:
@@ -71,7 +77,8 @@ class SlowNode:
 
     :ivar alone: whether ``--distribute`` measured it, so that a selection can name it.
     :ivar flags: of it, of its GPUs and of pairs with it, the latest first.
-    :ivar figures: filled as the pages of checks are written.
+    :ivar figures: filled as the pages of checks are written, with ``axes``: see
+        :func:`plumbline.output.report.charts.data`.
     """
 
     system: str
@@ -80,6 +87,21 @@ class SlowNode:
     alone: bool
     flags: list[Flag] = field(default_factory=list)
     figures: list[SlowFigure] = field(default_factory=list)
+    axes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def charted(self) -> list[SlowFigure]:
+        """The figures with a chart."""
+        return [figure for figure in self.figures if figure.chart]
+
+    def flags_of(self, key: Key) -> list[Flag]:
+        """Return its flags of which a figure is part of the evidence."""
+        return [
+            flag
+            for flag in self.flags
+            if (flag.kind != "gpu" or flag.name[1] == key.location)
+            and any(screen.is_of(line, key) for line in flag.evidence)
+        ]
 
     @property
     def path(self) -> str:
@@ -207,24 +229,29 @@ def _by_node(flags: Iterable[Flag]) -> dict[str, list[Flag]]:
     return found
 
 
-def add_figure(slow: Iterable[SlowNode], figure: Panel, check: str, page: str) -> None:
-    """Give flagged nodes their values of a figure."""
+def add_figure(
+    slow: Iterable[SlowNode], figure: Panel, check: str, page: str, target: float | None
+) -> None:
+    """Give flagged nodes their values of a figure.
+
+    :arg target: value of its reference.
+    """
     wanted = {one.node: one for one in slow}
-    if not wanted:
-        return
     members = figure.of_nodes or figure.members
     paired = "" if figure.key.node or not figure.of_nodes else "median over its pairs"
     for member in [m for m in members if (m.key.node or _alone(m)) in wanted]:
-        name = member.key.node or _alone(member)
+        one = wanted[member.key.node or _alone(member)]
         peers = [m.values[-1] for m in figure.of_nodes if m is not member]
-        usual = usual_of(figure, member, wanted[name])
+        usual = usual_of(figure, member, one)
         shown = text.figure(figure.key.metric, figure.key.size, paired or member.key.location)
-        wanted[name].figures.append(
+        flags = one.flags_of(figure.key) if len(one.charted) < CHARTS else []
+        one.figures.append(
             SlowFigure(
                 check, page, shown, member.unit, str(member.verdicts[-1]),
                 float(member.values[-1]), float(np.median(usual)) if len(usual) else np.nan,
                 float(np.median(peers)) if peers else np.nan, member.times[-1],
-                figure.glance(member).spark,
+                figure.glance(member).spark, text.slug(check, figure.anchor),
+                charts.of_node(figure, member, flags, one.axes, target) if flags else None,
             )
         )  # fmt: skip
 

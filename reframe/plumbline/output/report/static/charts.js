@@ -1,5 +1,5 @@
-// Charts and tables of a check's page, from the data in the page. To open a page with many figures
-// quickly, a chart is drawn when it becomes visible, and a table when it is opened.
+// Charts and tables of the page of a check or node, from the data in the page. To open a page with
+// many figures quickly, a chart is drawn when it becomes visible, and a table when it is opened.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -14,7 +14,7 @@
     known(value) ? value.toLocaleString("en-US", { maximumSignificantDigits: 5 }) : "";
   const percent = (share) => `${share > 0 ? "+" : "\u2212"}${Math.abs(share * 100).toFixed(1)} %`;
   const CHANGES = { regression: "--red", "above-ceiling": "--red", improvement: "--green",
-    change: "--muted" };
+    change: "--muted", flagged: "--red" };
   const VERDICTS = {
     p: ["passed", "circle", "--line-data"],
     f: ["failed", "x", "--red"],
@@ -56,7 +56,12 @@
     const x = figure.time.map((minutes) => minutes * 60000);
     const [lower, upper, ceiling] = ["lower", "upper", "ceiling"].map(
       (name) => spread(figure[name], count));
-    const lines = figure.lines || [];
+    const lines = (figure.lines || []).map((one, which) => ({ ...one, color: "--red",
+      dash: ["solid", "dash", "dot"][which % 3] }));
+    if (figure.peers) {
+      lines.push({ name: "median of its peers", value: figure.peers, color: "--amber",
+        dash: "dash" });
+    }
     const seen = [figure.value, figure.low || [], figure.high || [], ...lines.map((l) => l.value)];
     let [low, high] = range([...seen, lower, upper]);
     const peak = ceiling.filter(known).at(-1);
@@ -101,10 +106,10 @@
         name: "minimum to maximum" });
     }
     traces.push({ x, y: figure.value, line: { color: "--line-data" } });
-    lines.forEach((one, which) => traces.push({
+    lines.forEach((one) => traces.push({
       x, y: one.value, name: one.name, gaps: false,
-      line: { color: "--red", dash: ["solid", "dash", "dot"][which % 3] },
-      marker: { color: "--red", size: 4 },
+      line: { color: one.color, dash: one.dash },
+      marker: { color: one.color, size: 4 },
       hint: one.value.map((v, i) => [`${number(v)} ${figure.unit}`, one.name,
         stamp(figure.time[i])]),
     }));
@@ -143,8 +148,8 @@
       x: { time: true, range: edges }, y: { title: figure.unit, range: [low, high] },
       traces, areas, rules: figure.changes.map((change) => ({
         x: change.time * 60000, color: CHANGES[change.kind] || "--amber",
-        text: [change.kind.replace("-", " "), percent(change.size), change.node]
-          .filter(Boolean).join(" "),
+        text: [change.kind.replace("-", " "), known(change.size) && percent(change.size),
+          change.node].filter(Boolean).join(" "),
       })),
     });
   }
@@ -253,6 +258,7 @@
         [several ? `Median, ${figure.unit}` : `Value, ${figure.unit}`, true],
         ...(several ? [["Minimum", true], ["Maximum", true], ["Worst", false], ["Count", true]]
           : []),
+        ...(figure.peers ? [["Median of its peers", true]] : []),
         ["At least", true], ["At most", true], ["Ceiling", true], ["Verdict", false],
         ...(several ? [] : [["Reference", false]]), ["Build", false],
         ...(several ? [] : [["Nodes", false]])];
@@ -264,6 +270,7 @@
           ...(several
             ? [number(figure.low[i]), number(figure.high[i]), worst[i], String(figure.count[i])]
             : []),
+          ...(figure.peers ? [number(figure.peers[i])] : []),
           number(lower[i]), number(upper[i]), number(ceiling[i]), VERDICTS[figure.verdict[i]][0],
           ...(several ? [] : [source ? link(reference[i], source) : reference[i] || ""]),
           build[i] || "", ...(several ? [] : [hosts[i] || ""])];
