@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import io
@@ -243,6 +244,79 @@ def test_the_order_and_the_filter_of_a_table_are_in_the_address(pages, window):
     assert "filter" not in page.url and "sort" in page.url
     page.goto(written.split("?")[0] + "?sort.Figures+of+merit+of+alder=99&filter.x=%3Cimg%3E")
     assert len(cells(page, 3)) > len(chosen)
+
+
+@pytest.fixture(scope="module", name="red")
+def red_(tmp_path_factory) -> Path:
+    """The start page of a session: five checks failed, and one was invalid on nine nodes."""
+    cases = [{"check": f"osu_{number}", "nodes": ["n0"], "figures": [SLOW]} for number in range(5)]
+    cases += [{"check": f"stream %.nid=n{number}", "nodes": [f"n{number}"], "figures": [],
+               "result": "invalid", "reason": "truncated"} for number in range(1, 10)]  # fmt: skip
+    folder = tmp_path_factory.mktemp("red")
+    write(sessions_of(folder, cases), folder / "out", now=NOW)
+    return folder / "out" / "index.html"
+
+
+def entries(page, name: str = "Red now") -> list[str]:
+    """The names of the visible entries of a list."""
+    return page.locator(f"ul[aria-label='{name}'] > li:visible .name").all_inner_texts()
+
+
+def test_a_list_is_filtered_with_the_keyboard_as_a_table_is(red, window):
+    page = window.open(red)
+    every = entries(page)
+    assert sorted(every) == [*(f"osu_{number}" for number in range(5)), "stream"]
+    tab_to(page, "[aria-label='Filter Red now']")
+    page.keyboard.type("OSU_3  alder")
+    assert entries(page) == ["osu_3"]
+    state = page.locator("section[aria-labelledby=red] [role=status].filter-state")
+    assert state.inner_text().startswith("1 of 6 ")
+    written = page.url
+    # The row of the nodes names six of them.
+    page.keyboard.press("Control+a")
+    page.keyboard.type("n9")
+    assert entries(page) == ["stream"]
+    page.keyboard.press("Control+a")
+    page.keyboard.type("no such check")
+    assert entries(page) == [] and state.inner_text().startswith("0 of 6 ")
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")
+    assert entries(page) == every and "filter" not in page.url
+    page = window.open(red.parent / "about.html")
+    page.goto(written)
+    assert entries(page) == ["osu_3"]
+
+
+def test_a_filtered_list_has_no_barrier_and_all_is_there_without_scripts(red, window, chromium):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = window.open(red, "?filter.Red+now=osu")
+    assert len(entries(page)) == 5
+    found = axe.run(page, options={"preload": False})
+    assert [one["id"] for one in found.response["violations"]] == []
+    with contextlib.closing(chromium.new_context(java_script_enabled=False)) as context:
+        page = context.new_page()
+        page.goto(red.as_uri() + "?filter.Red+now=osu")
+        assert len(entries(page)) == 6 and page.locator("input").count() == 0
+
+
+def test_long_lists_have_a_filter_and_short_ones_none(red, pages, window):
+    seen = set()
+    for path in (red, *kinds(pages).values()):
+        page = window.open(path)
+        lists = page.locator(".rows[aria-label]").evaluate_all(
+            "lists => lists.map(l => [l.children.length, "
+            "Boolean(l.previousElementSibling?.matches('.filter-state'))])"
+        )
+        assert all(filtered == (count >= 5) for count, filtered in lists), path
+        seen |= {filtered for _, filtered in lists}
+    assert seen == {True, False}
+
+
+def test_the_lists_of_what_is_red_changed_and_slow_have_names(pages):
+    content = (pages / "index.html").read_text() + (pages / "changes.html").read_text()
+    named = set(re.findall(r'<ul class="rows" aria-label="([^"]*)"', content))
+    assert {"Red now", "What changed", "Slow nodes", "Changes"} <= named
+    assert '<ul class="rows">' not in content
 
 
 # -- search --------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // What a reader chose on a page, in its address, so that it can be sent to a colleague: the zoom of a
-// chart, and the order and the filter of a table.
+// chart, the order and the filter of a table, and the filter of a list.
 "use strict";
 window.address = (() => {
   const chosen = new URLSearchParams(location.search);

@@ -1,9 +1,14 @@
-// Sorts and filters tables. Without scripts they are read as they are; a table within closed details
-// gets its controls when these are opened.
+// Sorts and filters tables, and filters lists that have a name. Without scripts they are read as
+// they are; what is within closed details gets its controls when these are opened.
 "use strict";
 window.tables = (() => {
-  const FEW = 5; // A table with fewer rows is seen at a glance, and needs no filter.
+  const FEW = 5; // What has fewer rows or entries is seen at a glance, and needs no filter.
   const isGroup = (row) => row.classList.contains("group");
+  // The bodies of a table, or a list: each with the text of its heading, and its rows.
+  const bodiesOf = (place) => [...(place.tBodies ?? [place])].map((body) => {
+    const rows = [...(body.rows ?? body.children)];
+    return [body, rows.find(isGroup)?.textContent ?? "", rows.filter((row) => !isGroup(row))];
+  });
   const words = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 
   // -- sorting ----------------------------------------------------------------------------------
@@ -66,15 +71,14 @@ window.tables = (() => {
 
   // -- filtering --------------------------------------------------------------------------------
 
-  function filter(table, query) {
+  function filter(place, query) {
     const wanted = words(query);
     let shown = 0;
-    for (const body of table.tBodies) {
-      const rows = [...body.rows];
-      const group = rows.find(isGroup)?.textContent ?? "";
+    for (const [body, heading, rows] of bodiesOf(place)) {
       let some = false;
-      rows.filter((row) => !isGroup(row)).forEach((row) => {
-        const text = `${group} ${row.textContent}`.toLowerCase();
+      rows.forEach((row) => {
+        // What a row abbreviates is in its data.
+        const text = `${heading} ${row.textContent} ${row.dataset.words ?? ""}`.toLowerCase();
         row.hidden = !wanted.every((word) => text.includes(word));
         some ||= !row.hidden;
         shown += !row.hidden;
@@ -84,8 +88,7 @@ window.tables = (() => {
     return shown;
   }
 
-  function filterable(table, name, count) {
-    const place = table.closest(".scroll") ?? table;
+  function filterable(place, name, count) {
     const label = document.createElement("label");
     const input = document.createElement("input");
     const state = document.createElement("span");
@@ -94,13 +97,14 @@ window.tables = (() => {
     input.autocomplete = "off";
     state.setAttribute("role", "status");
     label.append("Filter ", input);
-    place.before(label);
+    (place.closest(".scroll") ?? place).before(label);
     label.after(state);
     state.className = "filter-state muted";
     input.setAttribute("aria-label", `Filter ${name}`);
     const show = () => {
-      const shown = filter(table, input.value);
-      state.textContent = input.value.trim() ? `${shown} of ${count} rows` : "";
+      const shown = filter(place, input.value);
+      const of = `${shown} of ${count} ${place.tBodies ? "rows" : "entries"}`;
+      state.textContent = input.value.trim() ? of : "";
     };
     input.addEventListener("input", () => {
       show();
@@ -110,17 +114,16 @@ window.tables = (() => {
     if (input.value) show();
   }
 
-  // -- tables -----------------------------------------------------------------------------------
+  // -- tables and lists -------------------------------------------------------------------------
 
   function enhance(place) {
-    for (const table of place.querySelectorAll("table")) {
-      if (table.dataset.controls || table.closest("details:not([open])")) continue;
-      table.dataset.controls = "on";
-      const count = [...table.tBodies].flatMap((body) => [...body.rows])
-        .filter((row) => !isGroup(row)).length;
-      const name = table.closest(".scroll")?.getAttribute("aria-label") ?? "the table";
-      if (count > 1) sortable(table, name);
-      if (count >= FEW) filterable(table, name, count);
+    for (const one of place.querySelectorAll("table, .rows[aria-label]")) {
+      if (one.dataset.controls || one.closest("details:not([open])")) continue;
+      one.dataset.controls = "on";
+      const count = bodiesOf(one).flatMap(([, , rows]) => rows).length;
+      const name = (one.closest(".scroll") ?? one).getAttribute("aria-label") ?? "the table";
+      if (one.tBodies && count > 1) sortable(one, name);
+      if (count >= FEW) filterable(one, name, count);
     }
   }
 
