@@ -365,6 +365,48 @@ def test_a_comparison_shows_the_medians_of_both_sides_and_is_in_the_address(page
     assert cells[5] == "better", page_url
 
 
+def rests(page) -> list[str]:
+    """What is below both medians of the one figure."""
+    return page.locator("#table tbody tr td.num").evaluate_all(
+        "cells => cells.slice(0, 2).map(c => c.querySelector('.muted')?.textContent ?? '')"
+    )
+
+
+def test_the_number_of_sessions_and_their_range_are_below_each_median(tmp_path, window):
+    figure = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
+    values = [(0, 300.0), (0, 310.0), (0, 296.0), (1, 270.0)]
+    cases = [[build_of(build) | {"figures": [figure | {"value": value}]}]
+             for build, value in values]  # fmt: skip
+    write(sessions_of(tmp_path, *cases), tmp_path / "out", now=NOW)
+    page = window.open(tmp_path / "out" / "compare.html", "?side.kind=build")
+    page.wait_for_selector("#table td")
+    several, single = rests(page)
+    assert [float(part) for part in re.findall(r"[\d.]+", several)] == [3, 296, 310]
+    assert single == ""
+    note = page.locator("[data-note=one-session]")
+    assert note.is_visible() and note.get_attribute("data-sides") == "B"
+    page.locator("#swap").press("Enter")
+    expect(note).to_have_attribute("data-sides", "A")
+
+
+def test_a_night_of_several_sessions_shows_a_figure_that_one_of_them_measured(tmp_path, window):
+    figure = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
+    first = [[{"figures": [figure | {"value": value}]}] for value in (300.0, 310.0)]
+    later = [[{"figures": [figure | {"value": 295.0}]}],
+             [{"check": "other", "figures": [figure | {"value": 280.0}]}]]  # fmt: skip
+    write(sessions_of(tmp_path, *first, *later, apart=DAY, a_night=2), tmp_path / "out",
+          now=NOW + DAY)  # fmt: skip
+    page = window.open(tmp_path / "out" / "compare.html", "?side.kind=night")
+    page.wait_for_selector("#table td")
+    before, after = rests(page)
+    assert [float(part) for part in re.findall(r"[\d.]+", before)] == [2, 300, 310]
+    assert re.findall(r"[\d.]+", after) == ["1"]
+    assert not page.locator("[data-note=one-session]").is_visible()
+    # With sessions, both sides are one.
+    page.locator("#kind").select_option("session")
+    expect(page.locator("[data-note=one-session]")).to_have_attribute("data-sides", "A B")
+
+
 def build_of(number: int) -> dict:
     return {"build": {"path": f"/opt/stream-{number}", "sha256": f"{number}" * 64}}
 

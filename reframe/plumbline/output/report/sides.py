@@ -1,5 +1,5 @@
 """What the page that compares two nights, sessions or builds reads: a small script for each session
-and build, with the medians of its figures.
+and build, with the medians of its figures; of a build, with the number of sessions and their range.
 
 Figures are numbers, in the order of the index of the search.
 """
@@ -7,8 +7,9 @@ Figures are numbers, in the order of the index of the search.
 from __future__ import annotations
 
 import json
+import statistics
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,19 +23,38 @@ from plumbline.output.report.figures import Panel
 class Medians:
     """The medians of the figures of a session or build.
 
+    :ivar counts: of a build, number of sessions that measured each figure; ``lowest`` and
+        ``highest``: the ends of their values.
     :ivar sessions: of a build, those that used it.
     """
 
     figures: array = field(default_factory=lambda: array("I"))
     medians: array = field(default_factory=lambda: array("d"))
     counts: array = field(default_factory=lambda: array("I"))
+    lowest: array = field(default_factory=lambda: array("d"))
+    highest: array = field(default_factory=lambda: array("d"))
     sessions: set[str] = field(default_factory=set)
 
-    def add(self, figure: int, median: float, count: int = 1) -> None:
-        """Add the median of a figure over so many sessions."""
+    def add(self, figure: int, median: float) -> None:
+        """Add the median of a figure."""
         self.figures.append(figure)
         self.medians.append(median)
-        self.counts.append(count)
+
+    def add_build(self, figure: int, measured: Sequence[tuple[str, float]]) -> None:
+        """Add a figure of a build: sessions and values."""
+        sessions = {session for session, _ in measured}
+        values = [value for _, value in measured]
+        self.add(figure, statistics.median(values))
+        self.counts.append(len(sessions))
+        self.lowest.append(min(values))
+        self.highest.append(max(values))
+        self.sessions |= sessions
+
+    def content(self) -> dict[str, Sequence[float]]:
+        """Return what the page reads."""
+        found: dict[str, Sequence[float]] = {"figures": self.figures.tolist()}
+        found |= {name: _short(getattr(self, name)) for name in ("medians", "lowest", "highest")}
+        return found | {"counts": self.counts.tolist()}
 
 
 class ComparedMedians:
@@ -47,14 +67,14 @@ class ComparedMedians:
     def add(self, number: int, figure: Panel) -> None:
         """Add a figure with its number in the index of the search."""
         sessions, values = figure.by_session
+        by_build: dict[str, list[tuple[str, float]]] = {}
         for session, value in zip(sessions.tolist(), values.tolist(), strict=True):
             self._sessions.setdefault(session, Medians()).add(number, value)
-        builds = np.array([figure.builds.get(session, "") for session in sessions.tolist()])
-        for build in set(builds.tolist()) - {""}:
+            if build := figure.builds.get(session):
+                by_build.setdefault(build, []).append((session, value))
+        for build, measured in by_build.items():
             side = self._builds.setdefault((figure.key.system, build), Medians())
-            used = builds == build
-            side.add(number, float(np.median(values[used])), int(used.sum()))
-            side.sessions.update(sessions[used].tolist())
+            side.add_build(number, measured)
 
     def index(self, rows: list[SessionRow]) -> dict[str, list]:
         """Return the sides that can be chosen, the newest first: of a session its name, system and
@@ -76,14 +96,13 @@ class ComparedMedians:
         """Yield the path and the content of each side's script."""
         sides = [((session,), side) for session, side in self._sessions.items()]
         for names, side in [*sides, *self._builds.items()]:
-            content: Mapping[str, list] = {
-                "figures": side.figures.tolist(),
-                "medians": [float(f"{value:.6g}") for value in side.medians],
-                "counts": side.counts.tolist() if len(names) > 1 else [],
-            }
             name = _file(*names)
-            written = json.dumps(content, separators=(",", ":"))
+            written = json.dumps(side.content(), separators=(",", ":"))
             yield f"data/sides/{name}.js", f'window.side("{name}",{written});\n'
+
+
+def _short(values: array) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]
 
 
 def _ends(side: Medians, rows: list[SessionRow]) -> tuple[list[str], int, list[str]]:

@@ -1,4 +1,5 @@
-// The page that compares two nights, sessions or builds: the medians of both sides, figure by figure.
+// The page that compares two nights, sessions or builds: the medians of both sides, figure by
+// figure, with the number of their sessions.
 // What is chosen is in the address.
 "use strict";
 (() => {
@@ -9,6 +10,7 @@
   const { sessions, builds } = JSON.parse(document.getElementById("sides").textContent);
   const [kind, a, b] = ["kind", "a", "b"].map((id) => document.getElementById(id));
   const state = document.getElementById("found");
+  const single = document.getElementById("single");
   const command = document.getElementById("command");
 
   const day = (session) => (/^\d{8}T/.test(session)
@@ -47,13 +49,23 @@
     const half = sorted.length >> 1;
     return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
   };
-  const medians = async (side) => {
+  // Of each figure of a side: the median over its sessions, their number, and the ends of their
+  // values. A session's figure may have several values, of one node each.
+  const measured = async (side) => {
     const found = new Map();
     for (const data of await Promise.all(side.files.map(load))) {
-      data.figures.forEach((figure, at) =>
-        found.set(figure, [...(found.get(figure) ?? []), data.medians[at]]));
+      data.figures.forEach((figure, at) => {
+        const value = data.medians[at];
+        const one = found.get(figure) ?? { values: [], files: new Set(), low: value, high: value };
+        one.values.push(value);
+        one.count = data.counts[at] ?? one.files.add(data).size;
+        one.low = Math.min(one.low, data.lowest[at] ?? value);
+        one.high = Math.max(one.high, data.highest[at] ?? value);
+        found.set(figure, one);
+      });
     }
-    return new Map([...found].map(([figure, values]) => [figure, middle(values)]));
+    for (const one of found.values()) one.median = middle(one.values);
+    return found;
   };
 
   // -- the table --------------------------------------------------------------------------------
@@ -68,7 +80,18 @@
   const percent = (share) => `${share > 0 ? "+" : share < 0 ? "\u2212" : ""}` +
     `${Math.abs(share * 100).toFixed(1)}\u202f%`;
 
-  function row([figure, before, after]) {
+  // A median; of several sessions, also what it rests on.
+  function cell({ median, count, low, high }, unit, several) {
+    const content = made("td", `${number(median)} ${unit}`, "num");
+    if (several) {
+      const rests = count > 1 ? `${count} sessions, ${number(low)} to ${number(high)}`
+        : "1 session";
+      content.append(document.createElement("br"), made("span", rests, "muted"));
+    }
+    return content;
+  }
+
+  function row([figure, before, after], several) {
     const [check, name, place, anchor, unit, better] = figures[figure];
     const [system, title, path] = checks[check];
     const line = document.createElement("tr");
@@ -77,16 +100,16 @@
     head.scope = "row";
     link.href = `${path}#${anchor}`;
     head.append(link);
-    const share = after / before - 1;
+    const share = after.median / before.median - 1;
     const side = !better || Math.abs(share) < 0.0005 ? "" : share * better > 0 ? "better" : "worse";
     line.append(head, made("td", `${title} · ${systems[system][0]} · ${places[place]}`, "muted"),
-      made("td", `${number(before)} ${units[unit]}`, "num"),
-      made("td", `${number(after)} ${units[unit]}`, "num"), made("td", percent(share), "num"),
-      made("td", side));
+      cell(before, units[unit], several[0]), cell(after, units[unit], several[1]),
+      made("td", percent(share), "num"), made("td", side));
     return line;
   }
 
-  function table(rows) {
+  // Several: whether each side has more than one session.
+  function table(rows, several) {
     const place = made("div", "", "scroll");
     const content = document.createElement("table");
     const head = content.createTHead().insertRow();
@@ -96,11 +119,11 @@
     content.createCaption().append(made("span", "Medians of both sides", "hidden"));
     [["Figure", ""], ["Where", ""], ["A", "num"], ["B", "num"], ["B against A", "num"],
       ["Side", ""]].forEach(([name, className]) => {
-      const cell = made("th", name, className);
-      cell.scope = "col";
-      head.append(cell);
+      const heading = made("th", name, className);
+      heading.scope = "col";
+      head.append(heading);
     });
-    content.createTBody().append(...rows.map(row));
+    content.createTBody().append(...rows.map((one) => row(one, several)));
     place.append(content);
     return place;
   }
@@ -114,6 +137,16 @@
     return (fine ? side.span : days(side)).join("..");
   };
 
+  // Says which sides are one session.
+  function warn(named) {
+    const ones = named.filter(([, side]) => side.count === 1).map(([name]) => name);
+    single.hidden = !ones.length;
+    single.dataset.sides = ones.join(" ");
+    single.textContent = `${ones.join(" and ")} ` +
+      `${ones.length > 1 ? "are one session each" : "is one session"}: ` +
+      "a difference may be that of a single session.";
+  }
+
   let turns = 0;
 
   async function show() {
@@ -121,6 +154,7 @@
       sides[kind.value].find((side) => side.id === select.value));
     document.getElementById("table").replaceChildren();
     command.hidden = !(one && other) || one === other;
+    single.hidden = true;
     if (command.hidden) {
       state.textContent = one ? "Choose two different sides." : "There is nothing to choose.";
       return;
@@ -132,7 +166,7 @@
     state.textContent = "Reading both sides.";
     let both;
     try {
-      both = await Promise.all([medians(one), medians(other)]);
+      both = await Promise.all([measured(one), measured(other)]);
     } catch (source) {
       state.textContent = `${source} cannot be read. Copy the whole site, or make it again.`;
       return;
@@ -140,15 +174,15 @@
     // Other sides may have been chosen meanwhile.
     if (turn !== turns) return;
     const [before, after] = both;
-    const far = ([, from, to]) => Math.abs(to / from - 1);
+    const far = ([, from, to]) => Math.abs(to.median / from.median - 1);
     const rows = [...before].filter(([figure]) => after.has(figure))
-      .map(([figure, value]) => [figure, value, after.get(figure)])
+      .map(([figure, found]) => [figure, found, after.get(figure)])
       .sort((first, second) => far(second) - far(first));
-    const single = [before, after].map((side) => side.size - rows.length);
+    const alone = [before, after].map((side) => side.size - rows.length);
     const few = [one, other].some((side) => side.count < LEAST);
     state.textContent = `${rows.length} figures on both sides` +
       `${rows.length > MOST ? `, of which the ${MOST} that differ most are listed` : ""}; ` +
-      `${single[0]} only in A, ${single[1]} only in B.` +
+      `${alone[0]} only in A, ${alone[1]} only in B.` +
       `${few ? ` A comparison with confidence needs ${LEAST} sessions a side.` : ""}`;
     const system = one.system === other.system ? ` --system=${one.system}` : "";
     const fine = meet(days(one), days(other));
@@ -156,8 +190,10 @@
     command.hidden = Boolean(one.span) && meet(one.span, other.span);
     command.querySelector("code").textContent =
       `plumbline compare${system} ${named(one, fine)} ${named(other, fine)}`;
+    warn([["A", one], ["B", other]]);
     if (!rows.length) return;
-    document.getElementById("table").append(table(rows.slice(0, MOST)));
+    const several = [one, other].map((side) => side.count > 1);
+    document.getElementById("table").append(table(rows.slice(0, MOST), several));
     window.tables.enhance(document.getElementById("table"));
   }
 
