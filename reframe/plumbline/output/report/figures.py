@@ -76,7 +76,7 @@ class Panel:
         """How many values of each member its CSV file has, 0 for all."""
         return KEPT if self.key.node and len(self.members) >= findings.FLEET else 0
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         return text.figure(self.key.metric, self.key.size, self._location)
 
@@ -150,12 +150,12 @@ class Panel:
         """Number of latest values, by verdict."""
         return Counter(str(member.verdicts[-1]) for member in self.now)
 
-    @property
+    @functools.cached_property
     def verdict(self) -> str:
         """The worst of the latest verdicts."""
         return next(verdict for verdict in by_node.WORST_FIRST if self.verdicts[verdict])
 
-    @property
+    @functools.cached_property
     def share(self) -> str:
         """How many of several members have the worst verdict."""
         if not self.several or self.verdict in ("pass", "not-asserted"):
@@ -202,19 +202,19 @@ class Panel:
         place = int(np.argmax(badness_of(values, self.latest, self.first.better)))
         return self.place_of(self.now[place]), float(values[place])
 
-    @property
+    @functools.cached_property
     def difference(self) -> float:
         """Relative difference of the latest value from the usual one."""
         usual = self.usual
         return (self.latest - usual) / abs(usual) if usual else math.nan
 
-    @property
+    @functools.cached_property
     def bounds(self) -> tuple[float, float, float]:
         """Lower bound, upper bound and ceiling of the latest value; NaN if there is none."""
         member = self.now[0]
         return float(member.lower[-1]), float(member.upper[-1]), float(member.ceiling[-1])
 
-    @property
+    @functools.cached_property
     def references(self) -> list[str]:
         """Ids of the latest references, the newest first."""
         found: dict[str, None] = {}

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+import markupsafe
 import numpy as np
 
 from plumbline.history.series import Key
@@ -30,6 +31,12 @@ def _cleaned(text: str) -> str:
         char if char in "\n\t" or unicodedata.category(char) not in _UNSEEN else "\ufffd"
         for char in text
     )
+
+
+@functools.lru_cache(1 << 14)
+def html(text: str) -> str:
+    """Return a text as HTML, with a replacement character for each invisible one."""
+    return str(markupsafe.escape(clean(text)))
 
 
 @functools.lru_cache(1 << 14)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable
+
+from markupsafe import Markup
+
+from plumbline.check.record import FigureRecord
 from plumbline.core.text import pluralize
 from plumbline.history.rows import CaseRow
 from plumbline.output.report.status import CaseState
+from plumbline.output.report.text import html, number
 from plumbline.reference.row import Row
 
 #: Status -> its mark, and its meaning.
@@ -56,12 +63,41 @@ def by_reason(cases: list[CaseState]) -> list[tuple[str, list[CaseState]]]:
     return sorted(found.items(), key=lambda pair: -len(pair[1]))
 
 
-def by_facts(hosts: dict[str, dict]) -> list[tuple[list[str], dict]]:
-    """Group nodes with the same facts."""
-    found: dict[str, tuple[list[str], dict]] = {}
+# A large site's session has tens of thousands of figures, and its hosts the same facts in each
+# record: a template takes a multiple of the time of the joins below.
+
+
+def by_facts(hosts: dict[str, dict[str, str]]) -> list[tuple[list[str], Markup]]:
+    """Group nodes with the same facts, and return these as HTML."""
+    found: dict[tuple, list[str]] = {}
     for node, facts in sorted(hosts.items()):
-        found.setdefault(repr(sorted(facts.items())), ([], facts))[0].append(node)
-    return list(found.values())
+        found.setdefault(tuple(sorted(facts.items())), []).append(node)
+    return [(nodes, _facts(facts)) for facts, nodes in found.items()]
+
+
+@functools.lru_cache(1 << 12)
+def _facts(facts: tuple[tuple[str, str], ...]) -> Markup:
+    listed = sorted(facts, key=lambda fact: fact[0].lower())
+    return Markup("; ".join(f"{html(name)} <code>{html(value)}</code>" for name, value in listed))
+
+
+def figure_rows(
+    listed: Iterable[tuple[str, FigureRecord, str, str]], root: str, badge: Callable[[str], str]
+) -> Markup:
+    """Return the rows of the table of a record's figures as HTML.
+
+    :arg listed: name, figure, state and page of the reference, if any.
+    :arg root: way from the page to the site's. :arg badge: returns the mark of a state as HTML.
+    """
+    return Markup("".join(
+        f'<tr><th scope="row">{html(name)}</th>'
+        f'<td class="num">{number(fom.value)} {html(fom.unit)}</td>'
+        f'<td class="num">{number(fom.lower)}</td><td class="num">{number(fom.upper)}</td>'
+        f'<td class="num">{number(fom.ceiling)}</td><td>{badge(state)}</td><td>'
+        + (f'<a href="{root}{page}">{html(fom.reference or "")}</a>' if page else html(fom.reason))
+        + "</td></tr>"
+        for name, fom, state, page in listed
+    ))  # fmt: skip
 
 
 def pairs(cases: list[CaseState], *verdicts: str) -> list[tuple]:
