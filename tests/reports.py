@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import html.parser
 import json
@@ -112,6 +113,13 @@ def one(folder: Path, pattern: str) -> Path:
     """The one page of a name."""
     (found,) = folder.glob(pattern)
     return found
+
+
+def latencies(folder: Path) -> list[dict[str, str]]:
+    """The rows of the CSV file of the latency of 8 B."""
+    path = one(folder, "data/alder-osu-p2p-test-latency*/sizes-latency-*.csv")
+    with path.open() as file:
+        return [row for row in csv.DictReader(file) if row["size"] == "8"]
 
 
 def kinds(folder: Path) -> dict[str, Path]:

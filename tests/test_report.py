@@ -47,6 +47,7 @@ from reports import (  # noqa: F401 - fixtures
     UTC,
     assert_links_resolve,
     demo_,
+    latencies,
     notes,
     one,
     pages_,
@@ -262,8 +263,7 @@ def test_the_papers_figures_stand_beside_ours(pages, demo):
     section = re.search(r'<section id="osu-latency-8-on-socket.*?</section>', content, re.S)[0]
     row = re.search(r"<tr><th[^>]*><a[^>]*>trinity</a>.*?</tr>", section, re.S)[0]
     assert "0.67 ± 0.01 us" in row
-    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
-    ours = [float(line["value"]) for line in csv.DictReader(path.open())][-figures.LATEST :]
+    ours = [float(line["value"]) for line in latencies(pages)][-figures.LATEST :]
     ratio = np.median(ours) / 0.67 - 1
     assert f"{ratio:+.1%}".replace("%", "\u202f%") in row
     assert "worse" in row
@@ -281,6 +281,21 @@ def test_csv_files_have_every_value(pages, demo):
     nid7 = [float(row["value"]) for row in rows if row["node"] == "nid0007"]
     expected = next(one for one in series if one.key.node == "nid0007").values
     assert nid7 == expected.tolist()
+
+
+def test_one_csv_file_has_the_values_of_all_sizes(pages, demo):
+    path = one(pages, "data/alder-osu-p2p-test-latency*/sizes-latency-*.csv")
+    rows = list(csv.DictReader(path.open()))
+    with History(demo) as history:
+        select = Selection(system="alder", check="osu_p2p %test=latency*", metric="latency")
+        series = history.series(select)
+    found = {(row["size"], row["session"]): float(row["value"]) for row in rows}
+    assert found == {
+        (str(one.key.size), session): value
+        for one in series
+        for session, value in zip(one.sessions.tolist(), one.values.tolist(), strict=True)
+    }
+    assert len(rows) == len(found) and len({row["size"] for row in rows}) == len(series)
 
 
 def test_a_csv_history_makes_the_same_report_without_session_pages(demo, pages, tmp_path):

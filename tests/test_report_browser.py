@@ -25,6 +25,7 @@ from reports import (  # noqa: F401 - fixtures
     demo_,
     drawn,
     kinds,
+    latencies,
     new_window_,
     one,
     pages_,
@@ -109,8 +110,7 @@ def test_the_table_of_a_chart_opens_by_keyboard(pages, window):
     page.keyboard.press("Enter")
     page.wait_for_selector("details[data-table=history] td")
     details = page.locator("details[data-table=history]").first
-    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
-    rows = list(csv.DictReader(path.open()))
+    rows = latencies(pages)
     assert details.locator("tbody tr").count() == len(rows)
     newest = details.locator("tbody tr").first.inner_text()
     assert rows[-1]["session"] in newest
@@ -462,10 +462,10 @@ def test_without_scripts_the_content_is_there(pages, chromium):
     page.goto(kinds(pages)["sizes"].as_uri())
     content = page.locator("main").inner_text()
     assert "latency · 8 B" in content
-    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
-    newest = list(csv.DictReader(path.open()))[-1]
+    newest = latencies(pages)[-1]
     assert f"{float(newest['value']):.5g} us" in content
-    href = page.locator("#" + path.stem).locator(".files a").get_attribute("href")
+    href = page.locator("[id^=latency-8-] .files a").first.get_attribute("href")
+    path = one(pages, "data/alder-osu-p2p-test-latency*/sizes-latency-*.csv")
     assert (kinds(pages)["sizes"].parent / href).resolve() == path
     context.close()
 

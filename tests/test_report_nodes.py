@@ -38,6 +38,7 @@ from reports import (  # noqa: F401 - fixtures
     chromium_,
     demo_,
     kinds,
+    latencies,
     new_window_,
     one,
     pages_,
@@ -341,8 +342,7 @@ def test_two_sessions_are_compared_with_the_keyboard(pages, window):
 
 
 def test_a_comparison_shows_the_medians_of_both_sides_and_is_in_the_address(pages, window):
-    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
-    values = {row["session"]: float(row["value"]) for row in csv.DictReader(path.open())}
+    values = {row["session"]: float(row["value"]) for row in latencies(pages)}
     old, new = min(values), max(values)
     chosen = f"?side.kind=session&side.a={old}&side.b={new}"
     page = window.open(pages / "compare.html", chosen)
@@ -454,9 +454,8 @@ def test_builds_that_were_used_in_turns_have_no_command(tmp_path, window):
 
 
 def test_builds_of_different_days_are_compared_by_their_days(pages, window):
-    path = one(pages, "data/alder-osu-p2p-test-latency*/latency-8-*.csv")
     by_build: dict[str, list[dict]] = {}
-    for row in csv.DictReader(path.open()):
+    for row in latencies(pages):
         by_build.setdefault(row["build"], []).append(row)
     (old, before), (new, after) = by_build.items()
     page = window.open(pages / "compare.html", f"?side.kind=build&side.a={old}&side.b={new}")

@@ -320,20 +320,23 @@ class _Report:
         axes: dict[str, int] = {}
         drawn = []
         folder = f"data/{text.slug(system, check)}"
+        over_sizes = curves.curves(listed)
+        files = {figure.anchor: curve.file for curve in over_sizes for figure in curve.figures}
         for figure in listed:
             drawn.append(charts.data(figure, axes, self._target(figure)))
-            path = f"{folder}/{figure.anchor}.csv"
-            writer.table(path, figures.CSV_COLUMNS, figures.csv_rows(figure))
-        over_sizes = curves.curves(listed)
+            if figure.anchor not in files:
+                path = f"{folder}/{figure.anchor}.csv"
+                writer.table(path, figures.CSV_COLUMNS, figures.csv_rows(figure))
         for curve in over_sizes:
             writer.table(f"{folder}/{curve.anchor}.csv", curves.CURVE_COLUMNS, curve.rows())
+            writer.table(f"{folder}/{curve.file}.csv", curves.VALUE_COLUMNS, curve.value_rows())
         maps = self._maps(writer, folder, listed, self.screened.get(system, slow.Screened()))
         named = [name for figure in listed for name in figure.all_references]
         data = self._drawn(axes, named, drawn, [curve.data() for curve in over_sizes])
         writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
                   figures=listed, cases=self.cases.get((system, check), []), curves=over_sizes,
                   losses=self.triage.of_figures(listed, self._event_of, self.changes),
-                  data=data, folder=folder, maps=maps)  # fmt: skip
+                  data=data, folder=folder, files=files, maps=maps)  # fmt: skip
 
     def _drawn(
         self, axes: Iterable[str], named: Iterable[str], drawn: list[dict], over_sizes: list[dict]

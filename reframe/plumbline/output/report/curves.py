@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from plumbline.output.report import text
 from plumbline.output.report.charts import short
-from plumbline.output.report.figures import Panel
+from plumbline.output.report.figures import CSV_COLUMNS, Panel, csv_rows
 
 CURVE_COLUMNS = ("size", "latest", "usual", "lower", "upper", "ceiling", "worst", "worst_at")
+#: Columns of the file of the values of all sizes.
+VALUE_COLUMNS = ("size", *CSV_COLUMNS)
 
 
 @dataclass
@@ -32,6 +35,17 @@ class Curve:
     @functools.cached_property
     def anchor(self) -> str:
         return f"curve-{self.figures[0].anchor}"
+
+    @property
+    def file(self) -> str:
+        """Name of the CSV file of the values of all sizes."""
+        return f"sizes-{self.figures[0].anchor}"
+
+    def value_rows(self) -> Iterator[tuple]:
+        """Yield the rows of the CSV file of the values of all sizes: with a file for each size, a
+        large report had tens of thousands, and took 5 % more CPU time to create them."""
+        for figure in self.figures:
+            yield from ((figure.key.size, *row) for row in csv_rows(figure))
 
     def rows(self):
         """Yield the rows of its CSV file: of several nodes or places, the latest and the usual
