@@ -437,6 +437,40 @@ def test_a_fixed_cable_recovers():
     assert [(two.since, two.until) for two in again[1:]] == [(f"{met[-1]}", None)]
 
 
+@pytest.mark.parametrize(("nights", "loss"), [(2, 0.08), (3, 0.25)])
+def test_the_loss_of_a_node_grows_with_its_last_three_nights(nights, loss):
+    fleet = Fleet(39, nodes=60, nights=20, noise=0.01, slow={("n007",): (6, 0.08)})
+    group = fleet.values()
+    for night in range(20 - nights, 20):
+        group.values[f"{night}", ("n007",)][0] *= 0.75 / 0.92
+    (one,) = found(group).flagged
+    assert (one.until, one.size) == (None, pytest.approx(loss, abs=0.02))
+
+
+@pytest.mark.parametrize(("nights", "loss"), [(1, 0.2), (2, 0.4)])
+def test_the_loss_of_a_pair_grows_with_its_last_two_nights(nights, loss):
+    fleet = Fleet(37, nodes=12, nights=14, noise=0.01)
+    group = fleet.pairs()
+    met = [night for night, pair in group.pairs if pair == ("n003", "n005")]
+    for night in met[2:]:
+        group.pairs[night, ("n003", "n005")][0] *= 0.6 if night in met[-nights:] else 0.8
+    (one,) = found(group).flagged
+    assert (one.kind, one.until, one.size) == ("pair", None, pytest.approx(loss, abs=0.03))
+
+
+@pytest.mark.parametrize("nights", [1, 2])
+def test_the_loss_of_an_uplink_of_few_racks_grows_with_its_last_two_nights(nights):
+    machine = Racks(3, sizes=(5, 5), slow={"r0": (14, 0.3)})
+    groups = machine.groups()
+    (before,) = screen(groups, machine.racks).flagged
+    for (night, _), values in groups[1].pairs.items():
+        if int(night) >= machine.nights - nights:
+            values[0] *= 0.7
+    (one,) = screen(groups, machine.racks).flagged
+    grown = 1 - (1 - before.size) * 0.7 if nights == 2 else before.size
+    assert (one.kind, one.until, one.size) == ("link", None, pytest.approx(grown, abs=0.03))
+
+
 def test_figures_of_few_nodes_have_one_message_and_no_share_of_the_rate():
     fleet = Fleet(38, nodes=30, nights=10, noise=0.01, slow={("n007",): (8, 0.07)})
     single = [

@@ -15,7 +15,8 @@ class Flag:
     :ivar kind: ``node``, ``gpu``, ``pair``, ``link`` (between two switches) or ``switch``; or
         ``setting`` of a node.
     :ivar name: the node; node and GPU; the two nodes; the two switches; the switch.
-    :ivar size: loss relative to its healthy value; 0 of a setting.
+    :ivar size: loss relative to its healthy value: the median of its slow nights, or what each of
+        the last ones lost, if that is more; 0 of a setting.
     :ivar confidence: 1 less the number of such flags by chance in the fleet and night.
     :ivar since: first slow night, from all nights.
     :ivar until: last slow night; ``None`` while it lasts.

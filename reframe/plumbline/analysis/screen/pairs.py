@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +22,26 @@ _UNRESOLVED = (
 )
 #: Note of a link between two racks.
 _WHICH_END = "the uplink of either, or what joins them: its pairs alone do not show which"
+
+
+@dataclass
+class LastingFlag:
+    """A pair, link or switch that is slow; losses are differences of values.
+
+    :ivar lost: when it was flagged. :ivar last: on the last night.
+    """
+
+    flag: Flag
+    lost: float
+    last: float = 0.0
+
+    def go_on(self, night: str, loss: float) -> float:
+        """Extend it to a night. Returns its loss: that when it was flagged, or what two successive
+        nights exceed, since one may be an outlier."""
+        # Until it recovers, `until` is the last night on which it was slow.
+        self.flag.until = night
+        before, self.last = self.last, loss
+        return max(self.lost, min(before, loss))
 
 
 class PairGroup(PeerGroup):
@@ -115,7 +136,7 @@ class PairGroup(PeerGroup):
                 of = link, self.group.across.get((night, pair), 0)
                 cell = cells.setdefault(row, {}).setdefault(of, [])
                 cell += [self.sign * math.log(value) - level for value in values]
-        history, active = uplinks.LinkHistory(), dict[Name, tuple[Flag, float]]()
+        history, active = uplinks.LinkHistory(), dict[Name, LastingFlag]()
         for row, night_cells in sorted(cells.items()):
             losses = history.judge(night_cells)
             self.judged += len(losses)
@@ -132,8 +153,8 @@ class PairGroup(PeerGroup):
             self.suspects += [
                 (row, ("link", link), losses[link].p) for link in suspects if link not in slow
             ]
-        for flag, _ in active.values():
-            flag.until = None
+        for spell in active.values():
+            spell.flag.until = None
 
     def healthy_nodes(self) -> Callable[[int, Name], bool]:
         """Return a function of row and pair: whether the pairs within racks flagged neither node by
@@ -152,10 +173,10 @@ class PairGroup(PeerGroup):
         return healthy
 
     def is_slow(
-        self, link: uplinks.Link, one: uplinks.LinkLoss, active: dict[Name, tuple[Flag, float]]
+        self, link: uplinks.Link, one: uplinks.LinkLoss, active: dict[Name, LastingFlag]
     ) -> bool:
         """Return whether a link is slow tonight, or has not recovered."""
-        lost = max((lost for name, (_, lost) in active.items() if {*name} <= {*link}), default=0.0)
+        lost = max((of.lost for name, of in active.items() if {*name} <= {*link}), default=0.0)
         if lost:
             return one.loss > lost / 2
         return one.p < self.rate and one.loss >= self.least
@@ -165,7 +186,7 @@ class PairGroup(PeerGroup):
         row: int,
         slow: dict[Name, float],
         losses: dict[uplinks.Link, uplinks.LinkLoss],
-        active: dict[Name, tuple[Flag, float]],
+        active: dict[Name, LastingFlag],
     ) -> None:
         """Flag the switches and links that are slow tonight.
 
@@ -176,14 +197,15 @@ class PairGroup(PeerGroup):
                 del active[name]
         for name, loss in slow.items():
             if name in active:
-                active[name][0].until = self.nights[row]
+                grown = active[name].go_on(self.nights[row], loss)
+                active[name].flag.size = -math.expm1(-grown)
                 continue
             worst = max(one.p for link, one in losses.items() if {*name} <= {*link})
             note = "" if len(name) == 1 else _WHICH_END
             size = loss if self.group.better == "lower" else -math.expm1(-loss)
             kind = "switch" if len(name) == 1 else "link"
             flag = self.flag(kind, name, row, size, 1 - worst * len(losses), row, row, note)
-            active[name] = flag, loss
+            active[name] = LastingFlag(flag, loss)
 
     def links(
         self, fits: dict[int, PairFit], of_switch: np.ndarray, switches: list[Name]
@@ -225,8 +247,7 @@ class PairGroup(PeerGroup):
     def pairs(self, fits: dict[int, PairFit], nodes: list[str]) -> None:
         """Flag the pairs that are slow themselves, until a measurement shows a recovery."""
         earlier: dict[tuple[int, int], links.PairNights] = {}
-        # With the loss of each. Until it recovers, `until` is the last night on which it was slow.
-        active: dict[tuple[int, int], tuple[Flag, float]] = {}
+        active: dict[tuple[int, int], LastingFlag] = {}
         for row, night in fits.items():
             # The rate is of a node, and a node is in many pairs.
             rate = self.rate * len(nodes) / len(night.values)
@@ -240,18 +261,18 @@ class PairGroup(PeerGroup):
             for k, (ends, pair) in enumerate(zip(ends_of, named, strict=True)):
                 size, p = float(slow.size[k]), float(slow.p[k])
                 if ends in active:
-                    flag, lost = active[ends]
-                    if night.residual[k] > -lost / 2:
+                    spell, loss = active[ends], -float(night.residual[k])
+                    if loss < spell.lost / 2:
                         del active[ends], earlier[ends]
                     else:
-                        flag.until = self.nights[row]
+                        spell.flag.size = self.relative(spell.go_on(self.nights[row], loss))
                 elif slow.flagged[k]:
                     confidence = 1 - min(p * len(night.values), 1.0)
                     note = "" if night.resolved[k] else _UNRESOLVED
                     since = int(slow.since[k])
                     flag = self.flag("pair", pair, row, size, confidence, since, row, note)
-                    active[ends] = flag, size
+                    active[ends] = LastingFlag(flag, size)
                 elif slow.suspect[k]:
                     self.suspects.append((row, ("pair", pair), p))
-        for flag, _ in active.values():
-            flag.until = None
+        for spell in active.values():
+            spell.flag.until = None

@@ -17,6 +17,8 @@ from plumbline.analysis.screen.detection import LEAST, LEAST_NOISE, MEMORY, RATE
 _RECOVERED = 7.0
 #: Most that one night contributes to it.
 _MOST_OF_NIGHT = 5.0
+#: A loss has grown if each of so many last nights shows it: one or two may be outliers.
+_GROWN = 3
 
 
 @dataclass
@@ -177,6 +179,9 @@ class Tracker:
             spell.size = float(spell.expected - np.nanmedian(slow))
             if spell.size > 0:
                 spell.since = self._start(spell, first, end, residual)
+            last = slow[np.isfinite(slow)][-_GROWN:]
+            if spell.until is None and len(last) == _GROWN:
+                spell.size = max(spell.size, float(spell.expected - last.max()))
 
 
 def _parent_values(part: Tracker, of: np.ndarray, window: slice) -> tuple[np.ndarray, np.ndarray]:

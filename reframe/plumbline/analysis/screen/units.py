@@ -67,6 +67,10 @@ class PeerGroup(abc.ABC):
         """Add a message."""
         self.messages.append(f"{self.group.label}: {line}" if self.group.label else line)
 
+    def relative(self, loss: float) -> float:
+        """Return a loss relative to the healthy value, from one that is a difference of values."""
+        return loss if self.group.better == "higher" else -math.expm1(-loss)
+
     def flag(
         self,
         kind: str,
@@ -86,7 +90,7 @@ class PeerGroup(abc.ABC):
             self.nights[night],
             kind,
             name,
-            size if self.group.better == "higher" else -math.expm1(-size),
+            self.relative(size),
             confidence,
             self.nights[since],
             None if until is None else self.nights[max(until, 0)],
