@@ -510,6 +510,23 @@ def test_slow_nodes(results: Path, slow: str, code: int):
     assert part.page.count("\n- ") + bool(part.page) == len(found)
 
 
+def test_a_slow_node_that_is_waived_is_no_fault_after_a_maintenance(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    names = _fleet(results, "n3")
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "waivers.yaml").write_text(
+        f"- {{id: known, reason: a fan, owner: me, expires: {datetime.date.today()}, "
+        "match: {system: alpha, node: n3, results: [slow]}}\n"
+    )
+    part = nightly.parts.screening("alpha", names[-1:])
+    (suite,) = part.suites
+    assert (part.code, [outcome_of(case) for case in suite]) == (0, [[junitparser.Skipped]])
+    assert re.findall(r"\d+", part.message)[:2] == ["1", "1"]
+    assert part.page.startswith("- waived: ")
+
+
 def test_one_node_has_no_peers(results: Path):
     part = nightly.parts.screening("alpha", _fleet(results, size=1))
     assert part.code == 2 and "--no-screen" in part.message

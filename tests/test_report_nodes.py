@@ -11,6 +11,7 @@ import shlex
 import shutil
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import demo_history
@@ -33,6 +34,7 @@ from plumbline.output.report import (
     slow,
     triage,
 )
+from plumbline.reference.waivers import Waiver
 from reports import (  # noqa: F401 - fixtures
     NOW,
     chromium_,
@@ -985,6 +987,12 @@ def test_a_flag_that_ended_long_ago_is_in_the_map_alone(tmp_path):
     assert re.findall('<rect x="(.*?)" y="3" width="(.*?)"', content) == [("12", "6")]
 
 
+KNOWN = Waiver(
+    id="cable", reason="a cable is worn", owner="me", expires=NOW.date(),
+    match={"system": "alder", "node": "r1:r2", "results": ["slow"]},
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("screened", "notes"),
     [
@@ -992,6 +1000,10 @@ def test_a_flag_that_ended_long_ago_is_in_the_map_alone(tmp_path):
         (slow.Screened(judged=True), {"no-slow-node"}),
         (slow.Screened(links=[flag("link", "r1", "<r2>")], judged=True), {"slow-link"}),
         (slow.Screened(omitted=3, judged=True), {"more-slow-nodes", "no-slow-node"}),
+        (
+            slow.Screened(links=[replace(flag("link", "r1", "<r2>"), waiver=KNOWN)], judged=True),
+            {"slow-waived"},
+        ),
     ],
 )
 def test_slow_links_and_nodes_without_a_page_are_on_the_first_page(

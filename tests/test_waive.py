@@ -3,8 +3,10 @@ gets worse."""
 
 from __future__ import annotations
 
+import csv
 import datetime
 import html
+import io
 import json
 import re
 import shlex
@@ -15,7 +17,9 @@ import numpy as np
 import pytest
 import yaml
 from conftest import Done, asked
+from fleet import Fleet
 from plumbline.analysis import causes
+from plumbline.analysis.screen import Flag
 from plumbline.operate.nightly import parts
 from plumbline.output.report import triage
 from plumbline.reference import waivers
@@ -32,6 +36,7 @@ from reports import (  # noqa: F401 - fixtures
     write,
 )
 from test_report import a_baseline, a_change, a_series, count, state
+from test_screen import remember
 
 GIVEN = ["--owner", "storage team", "--until", "30d", "--reason", "a disk is slow"]
 NAME = "alder-babelstream-triad-all-cores"
@@ -296,7 +301,7 @@ def test_what_is_waived_or_over_is_not_offered(seasons):
 
 def test_a_figure_of_nodes_offers_those_that_lost(pages, demo):
     found = [one["finding"] for one in listed(demo, "--system=alder", "--check=babelstream_cpu*")
-             if one["kind"] not in triage.WAIVABLE]  # fmt: skip
+             if one["kind"] not in (*triage.WAIVABLE, "slow")]  # fmt: skip
     parts = sections(one(pages, "checks/alder-babelstream-cpu*.html"))
     assert [name for part in parts.values() for name in offered(part)] == found
     assert found and all("nid0007" in name for name in found)
@@ -341,6 +346,137 @@ def test_a_regression_that_is_acknowledged_is_no_fault_of_a_night(seasons, monke
     assert re.search(r"(\d+) new, (\d+) known", before.message).groups() != ("0", "0")
     assert (after.code, re.findall(r"\d+", after.message)[:2]) == (0, ["0", "0"])
     assert "waived: " in after.page and "waived: " not in before.page
+
+
+# -- what is slow --------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="fleet")
+def fleet_(tmp_path: Path) -> Path:
+    """A history in which one of 20 nodes lost 15 % on its seventh night."""
+    remember(tmp_path, Fleet(60, nodes=20, nights=8, noise=0.01, slow={("n007",): (6, 0.15)}))
+    return tmp_path
+
+
+def screen(folder: Path, *arguments: object) -> Done:
+    return asked("screen", "--from", folder, *arguments, PLUMBLINE_SITE=folder)
+
+
+def slow_rows(folder: Path) -> tuple[int, int]:
+    """How many rows of the start page are slow, and how many are waived."""
+    return count_of(folder, "slow"), count(shown(folder / "out" / "index.html", "waived"))
+
+
+def test_a_slow_node_is_acknowledged_by_its_name_in_screening(fleet):
+    (found,) = listed(fleet)
+    assert (found["kind"], found["since"], found["figures"]) == ("slow", "2026-11-07", [])
+    assert found["loss"] == pytest.approx(0.15, abs=0.02)
+    assert (screen(fleet).code, slow_rows(fleet)) == (1, (1, 0))
+    assert waive(fleet, "n007", *GIVEN, "--ticket", "4711").code == 0
+    (one,) = waivers.load(fleet / "reference")
+    assert (one.id, one.owner, one.expires, one.ticket) == (
+        found["finding"], "storage team", day(30), "4711",
+    )  # fmt: skip
+    limit = one.match.max_loss
+    assert found["loss"] + 0.02 <= limit < found["loss"] + 0.03
+    assert one.match == waivers.Match(
+        system="big", node="n007", results=["slow"], max_loss=f"{limit:.0%}"
+    )
+    assert (listed(fleet), slow_rows(fleet)) == ([], (0, 1))
+    assert waive(fleet, "n007", *GIVEN).codes == ["input.unknown-name"]
+
+
+def test_screening_prints_what_is_acknowledged_and_drains_it_nevertheless(fleet):
+    clear = ["clear", "n007", "--no-measure"]
+    env = {"PLUMBLINE_SITE": fleet, "PLUMBLINE_RESULTS": fleet}
+    assert asked(*clear, **env).code == 1
+    assert waive(fleet, "n007", *GIVEN).code == 0
+    (one,) = waivers.load(fleet / "reference")
+    done = screen(fleet, "--format=json", "--drain", fleet / "drain")
+    (flag,) = json.loads(done.out)
+    assert (done.code, flag["waiver"], flag["until"], flag["drain"]) == (0, one.id, None, True)
+    assert (fleet / "drain").read_text() == "n007\n"
+    (row,) = csv.DictReader(io.StringIO(screen(fleet, "--format=csv").out))
+    assert (row["name"], row["waiver"]) == ("n007", one.id)
+    assert str(one) in " ".join(screen(fleet).out.split())
+    assert asked(*clear, **env).code == 1
+
+
+@pytest.mark.parametrize(
+    ("expires", "match", "code"),
+    [
+        (0, {}, 0),
+        (0, {"max_loss": "18 %"}, 0),
+        (0, {"node": "n00*", "results": ["fail", "slow"]}, 0),
+        (-1, {}, 1),
+        (0, {"max_loss": "12 %"}, 1),
+        (0, {"node": "n008"}, 1),
+        (0, {"system": "alder"}, 1),
+        (0, {"results": ["fail", "regression"]}, 1),
+    ],
+)
+def test_a_slow_node_is_red_again_when_its_waiver_ends_or_it_gets_worse(
+    fleet, expires, match, code
+):
+    waived_until(
+        fleet, day(expires), **{"system": "big", "node": "n007", "results": ["slow"], **match}
+    )
+    assert (screen(fleet).code, slow_rows(fleet)) == (code, (code, 1 - code))
+
+
+def test_the_pages_print_the_waiver_of_a_slow_node_until_it_has_one(fleet):
+    (found,) = listed(fleet)
+    write(fleet, fleet / "out", now=datetime.datetime.now(UTC))
+    printed = [fleet / "out" / "index.html", one(fleet, "out/nodes/big-n007*.html")]
+    for page in printed:
+        assert offered(page.read_text()) == [found["finding"]]
+        (text,) = re.findall(r"<pre>(.*?)</pre>", page.read_text(), re.S)
+        (content,) = yaml.safe_load(html.unescape(text))
+        assert waivers.Match(**content["match"]).node == "n007"
+    assert waive(fleet, found["finding"], *GIVEN).code == 0
+    write(fleet, fleet / "out", now=datetime.datetime.now(UTC))
+    for page in printed:
+        content = page.read_text()
+        assert offered(content) == []
+        for value in (found["finding"], "storage team", "a disk is slow", f"{day(30)}"):
+            assert value in content
+    assert "slow-waived" in notes(printed[0]) and "waived" in notes(printed[1])
+    # Its nights are framed as before.
+    assert "<rect" in one(fleet, "out/checks/*.html").read_text()
+
+
+def test_a_node_that_is_slow_in_one_of_two_systems_is_acknowledged_there(seasons):
+    """Both have nodes with its name."""
+    (found,) = [one for one in listed(seasons, "--system=alder") if one["kind"] == "slow"]
+    assert waive(seasons, "nid0007", *GIVEN).code == 0
+    (flag,) = json.loads(screen(seasons, "--format=json").out)
+    assert (flag["node"], flag["waiver"]) == ("nid0007", found["finding"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "systems", "covered"),
+    [
+        ("node", {"big"}, True),
+        ("link", {"big"}, True),
+        # Nodes of two systems have the name.
+        ("node", {"big", "small"}, False),
+        ("node", set(), False),
+        # It has no loss that could grow.
+        ("setting", {"big"}, False),
+    ],
+)
+def test_what_a_waiver_covers_of_what_is_flagged(kind, systems, covered):
+    name = ("r1", "r2") if kind == "link" else ("n007",)
+    flag = Flag("20261120", kind, name, 0.1, 1.0, "20261118", systems=systems)
+    offers = triage.Triage.of_flags("big", [flag])
+    assert [one.names[1] for one in offers] == [":".join(name)] * (kind != "setting")
+    known = waivers.Waiver(
+        id="known", reason="r", owner="o", expires=day(1),
+        match={"system": "big", "node": ":".join(name), "results": ["slow"], "max_loss": "10 %"},
+    )  # fmt: skip
+    flag.waive([known])
+    assert flag.waiver == (known if covered else None)
+    assert bool(triage.Triage.of_flags("big", [flag])) == (kind != "setting" and not covered)
 
 
 # -- files of the site that are invalid ----------------------------------------------------------

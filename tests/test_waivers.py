@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import CHECKS, STANDINS, Done, Testbed, codes_in, refused
+from plumbline.check.record import Record
 from plumbline.core.errors import Fault
 from plumbline.reference import waivers
+from plumbline.session import summary
+from records import case, figure
 
 FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
@@ -348,6 +351,24 @@ WRONG = [
         "match",
         ["max_loss"],
     ),
+    ({"match": {"system": "testbed", "results": ["slow"]}}, "match", ["add node"]),
+    (
+        {"match": {"system": "testbed", "node": "n1", "check": "fio", "results": ["fail", "slow"]}},
+        "match",
+        ["remove check"],
+    ),
+    (
+        {
+            "match": {
+                "system": "testbed",
+                "node": "n1",
+                "max_loss": "9 %",
+                "results": ["slow", "error"],
+            }
+        },
+        "match",
+        ["'error'"],
+    ),
     ({"weather": "hot"}, "weather", ["id, reason, "]),
 ]
 
@@ -434,12 +455,36 @@ def test_what_a_waiver_is_about(match: dict, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("node", "fits"),
+    [
+        ("n7:n8", True),
+        ("n7.example.org:n8.example.org", True),
+        ("n7:*", True),
+        ("n7", False),
+        ("n8:n7", False),
+    ],
+)
+def test_a_slow_pair_is_named_by_both_nodes(node: str, fits: bool) -> None:
+    match = waivers.Match(system="testbed", node=node, results=["slow"])
+    names = ("n7.example.org:n8.example.org",)
+    assert waivers.applies_to(match, waivers.Subject("testbed", "", "", "", nodes=names)) is fits
+
+
+@pytest.mark.parametrize(
     ("loss", "fits"), [(None, True), (-0.5, True), (0.15, True), (0.151, False)]
 )
 def test_a_waiver_covers_losses_up_to_its_own(loss: float | None, fits: bool) -> None:
     match = waivers.Match(system="testbed", max_loss="15 %")
     subject = waivers.Subject("testbed", "node", "gnu", "stream", metric="triad", loss=loss)
     assert waivers.applies_to(match, subject) is fits
+
+
+@pytest.mark.parametrize(("result", "codes"), [("slow", 0), ("regression", 0), ("invalid", 1)])
+def test_a_session_does_not_know_what_only_a_history_shows(result: str, codes: int) -> None:
+    known = waivers.Waiver.model_validate(waiver(system="hill", node="n1", results=[result]))
+    passed = Record.model_validate(case("s", "2026-11-01T00:00:00Z", foms=[figure(1.0)]))
+    notes = summary.waiver_notes([known], [passed])
+    assert [note.endswith("[waiver.not-needed]") for note in notes] == [True] * codes
 
 
 # -- waivers that a command adds -----------------------------------------------------------------

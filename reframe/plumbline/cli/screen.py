@@ -23,7 +23,7 @@ from plumbline.core.text import fill, pluralize, table_lines
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _COLUMNS = ("night", "kind", "name", "size", "confidence", "since", "until", "drain", "evidence",
-            "note")  # fmt: skip
+            "note", "waiver")  # fmt: skip
 
 
 @click.command()
@@ -48,9 +48,11 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     SESSION, or up to the last session. Suspects are listed but not flagged: measure them again,
     several times in the same night, and screen once more.
 
-    Exits with 1 if anything is flagged, with 2 if the last night is inconclusive.
+    Exits with 1 if anything is flagged and not waived, with 2 if the last night is inconclusive.
     """
     from plumbline.analysis import screen as screening
+    from plumbline.core import paths
+    from plumbline.reference import waivers
 
     switches = None if topology is None else screening.of_topology(topology)
     if file is not None:
@@ -66,9 +68,10 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     else:
         from plumbline.history.history import History
 
+        accepted = waivers.load(paths.reference())
         with History(source, say=warn) as history:
             try:
-                found = screening.screen_history(history, select, sessions, switches)
+                found = screening.screen_history(history, select, sessions, switches, accepted)
             finally:
                 # An unknown session may be one that could not be read.
                 code = warn_skipped(history)
@@ -85,13 +88,13 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     for path, nodes in ((drain, found.drain()), (retest, found.retest())):
         if path is not None:
             write("".join(f"{node}\n" for node in nodes), path)
-    sys.exit(1 if found.flagged else 2 if code or found.unsure else 0)
+    sys.exit(1 if found.failing else 2 if code or found.unsure else 0)
 
 
 def _row(flag) -> dict[str, object]:
     return {
         **flag.fields(),
-        "name": ":".join(flag.name),
+        "name": flag.label,
         "until": flag.until or "",
         "drain": "yes" if flag.drained else "no",
         "evidence": "; ".join(flag.evidence),
@@ -102,7 +105,7 @@ def _text(found) -> str:
     lines = []
     if found.flagged:
         rows = [
-            [flag.kind, ":".join(flag.name), flag.loss, f"{flag.confidence:.3f}",
+            [flag.kind, flag.label, flag.loss, f"{flag.confidence:.3f}",
              _date(flag.since), _date(flag.until or "active"), _date(flag.night)]
             for flag in found.flagged
         ]  # fmt: skip
@@ -111,6 +114,7 @@ def _text(found) -> str:
         lines += head
         for flag, row in zip(found.flagged, body, strict=True):
             lines += [*row, fill(_evidence(flag), "  ", "  ")]
+            lines += [fill(f"waived by {flag.waiver}", "  ", "  ")] if flag.waiver else []
         lines.append("")
     if nodes := found.drain():
         lines += [
@@ -126,7 +130,9 @@ def _text(found) -> str:
                  f"{pluralize(pairs, 'pair')}; and the newly flagged):"),
             f"  {_folded(nodes)}",
         ]  # fmt: skip
-    lines.append(f"plumbline: {len(found.flagged)} flagged, {found.judged} values compared in "
+    waived = len(found.flagged) - len(found.failing)
+    count = f"{len(found.flagged)} flagged" + (f" ({waived} waived)" if waived else "")
+    lines.append(f"plumbline: {count}, {found.judged} values compared in "
                  f"{pluralize(len(found.nights), 'night')}")  # fmt: skip
     return "\n".join(lines) + "\n"
 

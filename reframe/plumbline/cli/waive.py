@@ -1,4 +1,4 @@
-"""``plumbline waive``: acknowledges what is red or has regressed, for a limited time."""
+"""``plumbline waive``: acknowledges what is red, slow or has regressed, for a limited time."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
           ticket: str, form: str, select, source: Path | None):  # fmt: skip
     """Add waivers for these findings to the site's reference/waivers.yaml.
 
-    A FINDING is a red test case, or a regression that is active. The report prints their names.
-    Without any, all are listed. A waiver covers a loss of up to two per cent more than today's: a
+    A FINDING is a red test case, a regression that is active, or what `plumbline screen` flags,
+    which its name there identifies as well. The report prints the names of all. Without any, all
+    are listed. A waiver covers a loss of up to two per cent more than today's: a
     larger one is red again, as is one whose waiver has ended.
 
     Exit codes: 0 the waivers are written, or the list is printed; 2 they are not.
@@ -57,19 +58,22 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     expires = _day(until) if until else None
     with History(source, say=warn) as history:
         now = datetime.datetime.now(datetime.timezone.utc)
-        found = {one.id: one for one in triage.load(history, select, now, warn)}
+        found = triage.load(history, select, now, warn)
     if not names:
-        write(_FORMATS[form](list(found.values())), None)
+        write(_FORMATS[form](found), None)
         return
+    chosen: dict[str, triage.OpenFinding] = {}
     for name in names:
-        if name not in found:
+        # Nodes of several systems may have one name.
+        named = {one.id: one for one in found if name in one.names}
+        if not named:
             raise Fault(
-                f"no finding {name!r} is red or active: it may be over or waived; "
-                f"{suggest(name, found)}",
+                f"no finding {name!r} is red, slow or active: it may be over or waived; "
+                f"{suggest(name, [known for one in found for known in one.names])}",
                 code="input.unknown-name",
             )
-    chosen = [found[name] for name in dict.fromkeys(names)]
-    text = "".join(one.yaml(owner or "", reason or "", ticket, expires) for one in chosen)
+        chosen |= named
+    text = "".join(one.yaml(owner or "", reason or "", ticket, expires) for one in chosen.values())
     path = waivers.add(paths.reference(), text)
     echo(text, nl=False)
     say(f"{path}: {pluralize(len(chosen), 'waiver')} added, until {expires}")
@@ -120,7 +124,7 @@ def _text(found: list) -> str:
     for one, row in zip(found, body, strict=True):
         figures = shorten(one.figures, _MAX_FIGURES)
         lines += ["", *row, *(fill(line, "  ", "    ") for line in (one.title, figures) if line)]
-    count = f"plumbline: {pluralize(len(found), 'finding')} red or active, and not waived"
+    count = f"plumbline: {pluralize(len(found), 'finding')} red, slow or active, and not waived"
     return "\n".join([*lines, *([""] if found else []), count])
 
 

@@ -27,12 +27,14 @@ from plumbline.core.yamlfile import read_model, read_yaml, validated
 from plumbline.placement import placement
 from plumbline.reference.row import Text
 
-#: Results of a test case that a waiver may cover, and ``regression``: a lasting change of a figure
-#: for the worse, as `plumbline trend` finds it. ``above-ceiling`` cannot be waived: such a
-#: measurement is wrong and must be fixed.
-Result = Literal["fail", "invalid", "error", "regression"]
+#: Results of a test case that a waiver may cover; ``regression``: a lasting change of a figure for
+#: the worse, as `plumbline trend` finds it; and ``slow``: a node or other unit that `plumbline
+#: screen` flags. ``above-ceiling`` cannot be waived: such a measurement is wrong and must be fixed.
+Result = Literal["fail", "invalid", "error", "regression", "slow"]
 #: Those that single figures have.
 OF_FIGURES = ("fail", "regression")
+#: Those that only a history shows, and no single session.
+OF_HISTORY = ("regression", "slow")
 
 #: Longest term of a waiver.
 LONGEST = datetime.timedelta(days=366)
@@ -63,9 +65,9 @@ class Match(pydantic.BaseModel):
     """What a waiver covers; empty fields match all, and names may have ``*`` and ``?``.
 
     :ivar check: the check's name, with or without its parameters.
-    :ivar node: one of the nodes on which a test case ran.
+    :ivar node: one of the nodes on which a test case ran, or the name of a slow unit.
     :ivar results: of test cases; only those of ``OF_FIGURES`` also apply to single figures.
-    :ivar max_loss: the largest loss of a figure that it covers, as a share: see :class:`Subject`.
+    :ivar max_loss: the largest loss that it covers, as a share: see :class:`Subject`.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
@@ -86,11 +88,24 @@ class Match(pydantic.BaseModel):
     def _only_some_results_have_figures(self) -> Match:
         names = ("metric", "size", "location", "max_loss")
         of_figures = [n for n in names if getattr(self, n) not in ("", None)]
-        others = [result for result in self.results if result not in OF_FIGURES]
+        others = [result for result in self.results if result not in (*OF_FIGURES, "slow")]
         if of_figures and others:
             raise ValueError(
                 f"a test case with the result {others[0]!r} has no figures: remove "
                 f"{', '.join(of_figures)}, or write a second waiver"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _slow_is_a_node_in_all_its_checks(self) -> Match:
+        names = ("partition", "environment", "check", "metric", "size", "placement", "location")
+        of_cases = [name for name in names if getattr(self, name) not in ("", None)]
+        if "slow" in self.results and (of_cases or not self.node):
+            wrong = [f"remove {', '.join(of_cases)}"] if of_cases else []
+            wrong += [] if self.node else ["add node"]
+            raise ValueError(
+                f"what is slow, with the result 'slow', is a node in all of its checks: "
+                f"{' and '.join(wrong)}, or write a second waiver"
             )
         return self
 
@@ -136,10 +151,12 @@ class _Waivers(pydantic.RootModel[list[Waiver]]):
 
 @dataclass(frozen=True)
 class Subject:
-    """A test case, or one figure of it, that a waiver may cover.
+    """A test case, or one figure of it, or a slow unit, that a waiver may cover.
 
+    :ivar nodes: of the test case; or the name of the unit, as `plumbline screen` prints it.
     :ivar loss: how much worse the figure is, relative: a failed one than its reference, a regressed
-        one than before its losses that last. ``None`` if any loss is meant.
+        one than before its losses that last, a slow unit than a healthy one. ``None`` if any loss
+        is meant.
     """
 
     system: str
@@ -309,8 +326,10 @@ def applies_to(match: Match, subject: Subject) -> bool:
 
 
 def _matches_node(pattern: str, node: str) -> bool:
-    """Return whether a pattern matches a node's name, with or without its domain."""
-    return matches(pattern, node) or matches(pattern, node.partition(".")[0])
+    """Return whether a pattern matches the name of a node, or of a pair of nodes, with or without
+    the domains."""
+    short = ":".join(name.partition(".")[0] for name in node.split(":"))
+    return matches(pattern, node) or matches(pattern, short)
 
 
 def relevant(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Waiver]:

@@ -13,7 +13,7 @@ from plumbline.check.record import Record
 from plumbline.core import text
 from plumbline.core.errors import with_code
 from plumbline.core.text import base_name, pluralize, printable, shorten
-from plumbline.reference.waivers import Subject, Waiver, applies_to
+from plumbline.reference.waivers import OF_HISTORY, Subject, Waiver, applies_to
 
 #: Results whose reason is in the summary.
 _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip")
@@ -180,7 +180,7 @@ def _short(fields: Record) -> str:
 
 def waiver_notes(known: Iterable[Waiver], records: list[Record]) -> list[str]:
     """Return the waivers that have expired or are no longer needed, a line each. A session cannot
-    tell whether a regression is still there."""
+    tell whether a regression is still there, or a node is still slow."""
     lines = []
     for waiver in known:
         used, passed = _covered(waiver, records)
@@ -190,7 +190,7 @@ def waiver_notes(known: Iterable[Waiver], records: list[Record]) -> list[str]:
                 f"or remove it"
             )
             lines.append(with_code(message, "waiver.expired"))
-        elif passed and not used and "regression" not in waiver.match.results:
+        elif passed and not used and not {*OF_HISTORY} & {*waiver.match.results}:
             message = (
                 f"waiver {waiver.id} is no longer needed: {passed}, and none failed: remove it"
             )

@@ -7,7 +7,7 @@ peers. :func:`screen` judges each group night by night, and decides which unit e
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from threadpoolctl import threadpool_limits
@@ -34,6 +34,7 @@ from plumbline.core.text import shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.placement.pairing import rounds
+from plumbline.reference.waivers import Waiver
 
 __all__ = [
     "Flag",
@@ -86,8 +87,14 @@ class Screening:
         """The units that are slow on the last night."""
         return [flag for flag in self.flagged if flag.until is None]
 
+    @property
+    def failing(self) -> list[Flag]:
+        """What no waiver covers."""
+        return [flag for flag in self.flagged if flag.waiver is None]
+
     def drain(self) -> list[str]:
-        """Return the nodes to drain: those that are slow, or that have a slow GPU."""
+        """Return the nodes to drain: those that are slow, or that have a slow GPU. What is waived
+        is slow nevertheless."""
         return sorted({flag.name[0] for flag in self.flagged if flag.drained}, key=natural)
 
     def retest(self) -> list[str]:
@@ -160,6 +167,7 @@ def screen_history(
     select: Selection,
     sessions: Collection[str] = (),
     switches: dict[str, str] | None = None,
+    accepted: Sequence[Waiver] = (),
 ) -> Screening:
     """Screen the peers of a history, up to the last of some sessions.
 
@@ -167,6 +175,7 @@ def screen_history(
 
     :arg sessions: their names; the last one of the history by default.
     :arg switches: node -> its switch; from the names of the nodes if ``None``.
+    :arg accepted: waivers; what they cover today has its waiver.
     :raises Fault: if such a session is not selected, or nothing has peers.
     """
     series = history.series(select)
@@ -190,6 +199,8 @@ def screen_history(
         tonight = tuple(session for session, of in night_of.items() if of == night)
         records = history.records(replace(select, sessions=tonight))
         found.flagged += settings.differing(records, night)
+    for flag in found.flagged:
+        flag.waive(accepted)
     return found
 
 
@@ -313,5 +324,6 @@ def _merge(flags: list[Flag], new: Flag, row: dict[str, int]) -> None:
             flag.evidence = list(dict.fromkeys(larger.evidence + smaller.evidence))
             flag.size = larger.size
             flag.confidence = max(flag.confidence, new.confidence)
+            flag.systems |= new.systems
             return
     flags.append(new)

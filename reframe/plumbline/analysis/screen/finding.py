@@ -3,8 +3,13 @@ interfaces are set in another way than those of its peers."""
 
 from __future__ import annotations
 
+import datetime
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from plumbline.reference import waivers
+from plumbline.reference.waivers import Subject, Waiver
 
 
 @dataclass
@@ -22,6 +27,8 @@ class Flag:
     :ivar until: last slow night; ``None`` while it lasts.
     :ivar evidence: the figures in which it was slow, or the settings that differ.
     :ivar note: what is uncertain.
+    :ivar systems: those in which it was slow: nodes of several may have one name.
+    :ivar waiver: that covers it.
     """
 
     night: str
@@ -33,6 +40,13 @@ class Flag:
     until: str | None = None
     evidence: list[str] = field(default_factory=list)
     note: str = ""
+    systems: set[str] = field(default_factory=set)
+    waiver: Waiver | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name as one word: ``n007``, ``n007:gpu1``, ``n007:n008``."""
+        return ":".join(self.name)
 
     @property
     def loss(self) -> str:
@@ -44,6 +58,18 @@ class Flag:
         """Whether its node is to be drained: a node or GPU that is still slow. For a pair, link or
         switch it is not known which node that would be."""
         return self.until is None and self.kind in ("node", "gpu")
+
+    def subject(self, system: str) -> Subject:
+        """Return it as waivers identify it."""
+        return Subject(system, "", "", "", nodes=(self.label,), loss=self.size)
+
+    def waive(self, known: Sequence[Waiver], day: datetime.date | None = None) -> None:
+        """Set the waiver that covers it on a day, by default today, in each of its systems. A
+        setting has no loss that could become worse, so that none covers it."""
+        if self.kind != "setting":
+            covering = [waivers.covering(known, self.subject(system), "slow", day)
+                        for system in sorted(self.systems)]  # fmt: skip
+            self.waiver = covering[0] if covering and all(covering) else None
 
     def fields(self) -> dict[str, object]:
         """Return it as an object of JSON."""
@@ -63,6 +89,7 @@ class Flag:
             "drain": self.drained,
             "evidence": self.evidence,
             "note": self.note,
+            "waiver": self.waiver.id if self.waiver else "",
         }
 
 

@@ -43,7 +43,7 @@ class Group:
         if that is not known.
     :ivar within: of pairs between racks, those within racks of the same figure.
     :ivar steady: values that are the median of three samples or more: no single measurement.
-    :ivar unit: of the values; not known of a file.
+    :ivar unit: of the values, and ``system``; not known of a file.
     """
 
     label: str
@@ -54,6 +54,7 @@ class Group:
     steady: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     within: Group | None = None
     unit: str = ""
+    system: str = ""
 
     @property
     def units(self) -> list[tuple[str, ...]]:
@@ -245,7 +246,8 @@ def _add(groups: dict[_Key, Group], figure: _Key, series: Series, night_of: dict
 
     def group(where: str = "") -> Group:
         name = (*figure, place, where)
-        return groups.setdefault(name, Group(label + where, series.better, unit=series.unit))
+        new = Group(label + where, series.better, unit=series.unit, system=key.system)
+        return groups.setdefault(name, new)
 
     if key.location.count(":") == 1:
         _add_pair(group, series, night_of)

@@ -96,6 +96,7 @@ class PeerGroup(abc.ABC):
             None if until is None else self.nights[max(until, 0)],
             [self.group.label] if self.group.label else [],
             note,
+            {self.group.system},
         )
         self.flagged.append(flag)
         return flag
@@ -316,7 +317,7 @@ class CombinedGroup(UnitGroup):
             # A figure that was not measured on these nights.
             warnings.simplefilter("ignore", RuntimeWarning)
             mean = np.nan_to_num(np.nanmean(slow, axis=(0, 2)) * math.sqrt(len(slow)))
-        flag.evidence = [
-            self.parts[figure].group.label for figure in np.argsort(mean) if mean[figure] < -1
-        ]
+        groups = [self.parts[figure].group for figure in np.argsort(mean) if mean[figure] < -1]
+        flag.evidence = [group.label for group in groups]
+        flag.systems = {group.system for group in groups}
         return flag

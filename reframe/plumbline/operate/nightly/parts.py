@@ -223,22 +223,27 @@ def screening(system: str, names: list[str]) -> Part:
     """Return the nodes, pairs and links that are slow in these sessions."""
     part = Part("slow nodes", command=f"plumbline screen {' '.join(names)}")
     with _contained(part), History() as history:
-        found = screen.screen_history(history, Selection(system=system), names)
-        part.code = 1 if found.flagged else 2 if history.faults or found.unsure else 0
+        known = waivers.load(paths.reference())
+        select = Selection(system=system)
+        found = screen.screen_history(history, select, names, accepted=known)
+        part.code = 1 if found.failing else 2 if history.faults or found.unsure else 0
         lines, cases = [], []
         for finding in found.flagged:
-            name = ":".join(finding.name)
             what = f"slower by {finding.loss} since {finding.since}"
             if finding.kind == "setting":
                 what = "; ".join(finding.evidence)
-            message = f"{finding.kind} {name}: {what}"
+            message = f"{finding.kind} {finding.label}: {what}"
+            outcome = junitparser.Failure(printable(message), "slow")
+            if finding.waiver:
+                message = f"waived: {message}"
+                outcome = junitparser.Skipped(printable(message), "waived")
             lines.append(f"- {quote_markdown(message)}")
-            failure = junitparser.Failure(printable(message), "slow")
-            cases.append(suites.case(name, f"slow {finding.kind}", failure))
+            cases.append(suites.case(finding.label, f"slow {finding.kind}", outcome))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         more = len(found.messages) - 1
+        accepted = len(found.flagged) - len(found.failing)
         part.message = _joined(
-            f"{len(found.flagged)} flagged",
+            f"{len(found.flagged)} flagged" + (f", {accepted} waived" if accepted else ""),
             *found.messages[:1],
             f"and {pluralize(more, 'more message')}" if more > 0 else "",
             _skipped_lines(history),

@@ -134,7 +134,10 @@ class _Report:
         for case in (case for system in self.systems for case in system.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
         say("screening nodes")
-        self.screened = {one.system: slow.of_system(history, one, select) for one in self.systems}
+        self.screened = {
+            one.system: slow.of_system(history, one, select, valid.waivers, now.date())
+            for one in self.systems
+        }
         self.slow = {system: found.nodes for system, found in self.screened.items()}
         self.of_nights = by_node.nights(self.sessions)
         say("searching for changes")

@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from plumbline.output.report import charts, text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.status import SystemState, cases_of, literal, selected
 from plumbline.output.report.usual import usual_values
+from plumbline.reference.waivers import Waiver
 
 #: A node keeps its page for so long after it was slow, and its page has as many nights.
 RECENT = datetime.timedelta(days=30)
@@ -115,8 +116,14 @@ class SlowNode:
 
     @property
     def first(self) -> Flag:
-        """What its row on other pages shows: the largest loss, of those that last if any does."""
-        return max(self.flags, key=lambda flag: (flag.until is None, flag.size))
+        """What its row on other pages shows: the largest loss, of those that last if any does, and
+        that are not waived if any is not."""
+        return max(self.flags, key=lambda flag: (flag.until is None, not flag.waiver, flag.size))
+
+    @property
+    def waiver(self) -> Waiver | None:
+        """That of its row, if all that lasts is waived."""
+        return self.first.waiver if self.now else None
 
     def commands(self) -> list[tuple[str, str]]:
         """Return the commands that measure it again, each with what it is for."""
@@ -136,6 +143,7 @@ class Screened:
 
     :ivar nodes: that are slow, or were in the last days, the worst first. :ivar omitted: how many
         more there are. :ivar links: flags of links and switches that are slow on the last night.
+    :ivar now: all flags that are slow on the last night.
     :ivar framed: node -> flags that are on no page of it: they ended earlier, or it has none.
     :ivar judged: whether the last night could be judged: enough nodes were measured, and not too
         many fell at once.
@@ -144,12 +152,22 @@ class Screened:
     nodes: list[SlowNode] = field(default_factory=list)
     omitted: int = 0
     links: list[Flag] = field(default_factory=list)
+    now: list[Flag] = field(default_factory=list)
     framed: dict[str, list[Flag]] = field(default_factory=dict)
     judged: bool = False
 
 
-def of_system(history: History, state: SystemState, select: Selection) -> Screened:
-    """Screen a system as it is on its last night."""
+def of_system(
+    history: History,
+    state: SystemState,
+    select: Selection,
+    known: Sequence[Waiver] = (),
+    day: datetime.date | None = None,
+) -> Screened:
+    """Screen a system as it is on its last night.
+
+    :arg known: waivers, which cover on a day, by default today, what is slow.
+    """
     chosen = _since(select, state, _SPAN)
     series = history.of_units(chosen)
     nodes = {one.key: screen.nodes_of([one]) for one in series}
@@ -167,6 +185,8 @@ def of_system(history: History, state: SystemState, select: Selection) -> Screen
     older = [flag for flag in found.flagged if flag.until is not None and flag.until < oldest]
     flags = [flag for flag in found.flagged if flag not in older]
     flags += _settings(history, chosen, found.nights[-1], night_of)
+    for flag in flags:
+        flag.waive(known, day)
     return dataclasses.replace(screened(state.system, nodes, flags, older), judged=not found.unsure)
 
 
@@ -212,11 +232,12 @@ def screened(
     for one in found.values():
         one.flags.sort(key=lambda flag: flag.night, reverse=True)
     listed = sorted(found.values(), key=lambda one: (one.now, one.first.size), reverse=True)
-    links = [flag for flag in flags if flag.kind in ("link", "switch") and flag.until is None]
+    now = [flag for flag in flags if flag.until is None]
+    links = [flag for flag in now if flag.kind in ("link", "switch")]
     framed = _by_node(older)
     for one in listed[PAGES:]:
         framed.setdefault(one.node, []).extend(one.flags)
-    return Screened(listed[:PAGES], len(listed[PAGES:]), links, framed)
+    return Screened(listed[:PAGES], len(listed[PAGES:]), links, now, framed)
 
 
 def _by_node(flags: Iterable[Flag]) -> dict[str, list[Flag]]:

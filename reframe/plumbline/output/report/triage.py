@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import yaml
 
 from plumbline.analysis import causes
+from plumbline.analysis.screen import Flag
 from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
@@ -41,12 +42,12 @@ TERM = datetime.timedelta(days=30)
 
 @dataclass(frozen=True)
 class OpenFinding:
-    """What can be acknowledged: a red test case, or active losses of one of them that began
-    together.
+    """What can be acknowledged: a red test case, active losses of one of them that began together,
+    or a node, GPU, pair, link or switch that is slow.
 
     :ivar id: that names it in ``plumbline waive``, and its waiver.
-    :ivar kind: status of the test case, or kind of the change.
-    :ivar subjects: the test case, or its figures, each with its loss.
+    :ivar kind: status of the test case, or kind of the change, or ``slow``.
+    :ivar subjects: the test case, or its figures, or what is slow, each with its loss.
     :ivar since: the day on which it began.
     :ivar loss: the largest loss; ``None`` if one is unknown, or the case has no figures.
     """
@@ -58,9 +59,16 @@ class OpenFinding:
     loss: float | None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its id, and what `plumbline screen` prints if it is slow."""
+        return self.id, *(self.subjects[0].nodes if self.kind == "slow" else ())
+
+    @property
     def title(self) -> str:
-        """The test case."""
+        """The test case, or what is slow."""
         one = self.subjects[0]
+        if self.kind == "slow":
+            return f"{one.nodes[0]} of {one.system}, flagged by `plumbline screen`"
         nodes = f" on {', '.join(one.nodes)}" if one.nodes else ""
         return f"{one.check} @{one.system}:{one.partition}+{one.environment}{nodes}"
 
@@ -79,11 +87,11 @@ class OpenFinding:
             values = {_field(one, name) for one in self.subjects}
             if len(values) == 1 and (value := values.pop()) not in ("", None):
                 found[name] = value
-        if f"={found.get('placement', '')}" in str(found["check"]):
+        if f"={found.get('placement', '')}" in str(found.get("check", "")):
             found.pop("placement", None)  # The check's name has it.
         if self.kind in ("invalid", "error"):
             return found | {"results": [self.kind]}
-        found["results"] = [*waivers.OF_FIGURES]
+        found["results"] = ["slow"] if self.kind == "slow" else [*waivers.OF_FIGURES]
         if self.loss is not None:
             found["max_loss"] = f"{math.ceil(round(100 * (self.loss + MARGIN), 6))} %"
         return found
@@ -190,6 +198,18 @@ class Triage:
         day = "" if since is None else text.day(since)
         return _finding(case.status, subjects or [_of_case(case)], day)
 
+    # -- what is slow -------------------------------------------------------------------------
+
+    @staticmethod
+    def of_flags(system: str, flags: Iterable[Flag]) -> list[OpenFinding]:
+        """Return what can be acknowledged of what screening flags of a system: what is slow now and
+        not waived. A setting is no loss."""
+        return [
+            _finding("slow", [flag.subject(system)], text.night(flag.since))
+            for flag in flags
+            if flag.until is None and flag.waiver is None and flag.kind != "setting"
+        ]
+
     # -- changes ------------------------------------------------------------------------------
 
     def of_changes(self, found: dict[Key, list[SeriesChange]]) -> dict[Key, list[SeriesChange]]:
@@ -268,8 +288,8 @@ def load(
     now: datetime.datetime,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[OpenFinding]:
-    """Return what can be acknowledged, as on the report's start page: red test cases, and then
-    active losses, the newest first.
+    """Return what can be acknowledged, as on the report's start page: red test cases, then what is
+    slow, and then active losses, the newest first.
 
     :arg say: receives also what of the site's references and inventories is invalid, and skipped.
     :raises Fault: if nothing is selected, or a register of the references or a waiver is invalid:
@@ -288,15 +308,18 @@ def load(
         triage.apply,
     )
     measured = {(check.system, check.check): check for check in history.measured(select)}
-    flagged = {one.system: slow.of_system(history, one, select).nodes for one in systems}
+    screened = {one.system: slow.of_system(history, one, select, known, now.date())
+                for one in systems}  # fmt: skip
+    flagged = {system: found.nodes for system, found in screened.items()}
     search = searched.of(history, select, measured, flagged)
     if search.count >= findings.MANY:
         say(f"searching {search.count} series for losses")
     changes = triage.of_changes(findings.of_all(search.series, search.count))
     events = findings.events(list(itertools.chain.from_iterable(changes.values())))
     cases = (triage.of_case(case) for system in systems for case in system.cases)
+    slow_now = (one for name, found in screened.items() for one in triage.of_flags(name, found.now))
     losses = (one for event in events for one in triage.of_event(event, changes))
-    return [*filter(None, cases), *losses]
+    return [*filter(None, cases), *slow_now, *losses]
 
 
 def _of_case(case: CaseState) -> Subject:
