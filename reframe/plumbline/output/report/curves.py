@@ -43,7 +43,7 @@ class Curve:
 
     def value_rows(self) -> Iterator[tuple]:
         """Yield the rows of the CSV file of the values of all sizes: with a file for each size, a
-        large report had tens of thousands, and took 5 % more CPU time to create them."""
+        large report had tens of thousands of files."""
         for figure in self.figures:
             yield from ((figure.key.size, *row) for row in csv_rows(figure))
 

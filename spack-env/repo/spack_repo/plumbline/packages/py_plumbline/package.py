@@ -34,6 +34,7 @@ class PyPlumbline(PythonPackage):
     depends_on("py-jinja2@3.1:", type=("build", "run"))
     depends_on("py-jsonschema@4.20:", type=("build", "run"))
     depends_on("py-junitparser@3.2:", type=("build", "run"))
+    depends_on("py-markupsafe@2.1:", type=("build", "run"))
     depends_on("py-numpy@1.26:", type=("build", "run"))
     depends_on("py-pint@0.24:", type=("build", "run"))
     depends_on("py-prometheus-client@0.21:", type=("build", "run"))
