@@ -20,9 +20,10 @@ from conftest import Done, asked
 from fleet import Fleet
 from plumbline.analysis import causes
 from plumbline.analysis.screen import Flag
+from plumbline.core import paths
 from plumbline.operate.nightly import parts
 from plumbline.output.report import triage
-from plumbline.reference import waivers
+from plumbline.reference import lookup, waivers
 from reports import (  # noqa: F401 - fixtures
     NOW,
     SLOW,
@@ -192,15 +193,45 @@ def test_the_page_prints_the_waiver_and_the_command(slow):
         (slow / "reference" / "waivers.yaml").unlink()
 
 
-def test_a_waiver_that_is_exceeded_is_changed_where_it_is(slow):
+def test_a_waiver_that_is_exceeded_or_has_ended_is_followed_by_another(slow):
     (found,) = listed(slow)
-    assert waive(slow, found["finding"], *GIVEN).code == 0
+    name = found["finding"]
+    assert waive(slow, name, *GIVEN).code == 0
     path = slow / "reference" / "waivers.yaml"
     path.write_text(path.read_text().replace("34 %", "20 %"))
-    assert [one["finding"] for one in listed(slow)] == [found["finding"]]
+    (again,) = listed(slow)
+    assert again["finding"] == f"{name}-2" and name in again["earlier"]
+    assert "up to 20%" in again["earlier"]
+    write(slow, slow / "out", now=datetime.datetime.now(UTC))
+    content = (slow / "out" / "index.html").read_text()
+    assert 'data-note="waived-before"' in content and f"plumbline waive {name}-2 " in content
+    assert waive(slow, f"{name}-2", *GIVEN).code == 0
+    assert [one.id for one in waivers.load(slow / "reference")] == [name, f"{name}-2"]
+    assert listed(slow) == []
+    path.write_text(path.read_text().replace(day(30).isoformat(), "2026-01-02"))
+    (last,) = listed(slow)
+    assert last["finding"] == f"{name}-3" and "2026-01-02" in last["earlier"]
+
+
+def test_what_is_waived_is_waived_on_every_page(slow):
+    (found,) = listed(slow)
+    for verdict in ("fail", "waived"):
+        if verdict == "waived":
+            assert waive(slow, found["finding"], *GIVEN).code == 0
+        write(slow, slow / "out", now=datetime.datetime.now(UTC))
+        for page in (
+            *slow.glob("out/checks/alder-stream*.html"),
+            *slow.glob("out/systems/alder*.html"),
+        ):
+            assert {*re.findall(r"\bs-(fail|waived)\b", page.read_text())} == {verdict}, page
+
+
+def test_a_finding_that_is_waived_has_its_waiver_as_answer(slow):
+    (found,) = listed(slow)
+    assert waive(slow, found["finding"], *GIVEN).code == 0
     done = waive(slow, found["finding"], *GIVEN)
-    assert (done.code, done.codes) == (2, ["reference.wrong-waiver"])
-    assert "max_loss" in done.err and found["finding"] in done.err
+    assert (done.code, done.codes) == (2, ["input.unknown-name"])
+    assert "until" in done.err and "did you mean" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -468,7 +499,8 @@ def test_a_node_that_is_slow_in_one_of_two_systems_is_acknowledged_there(seasons
 def test_what_a_waiver_covers_of_what_is_flagged(kind, systems, covered):
     name = ("r1", "r2") if kind == "link" else ("n007",)
     flag = Flag("20261120", kind, name, 0.1, 1.0, "20261118", systems=systems)
-    offers = triage.Triage.of_flags("big", [flag])
+    today = triage.Triage([], lookup.loaded(paths.reference()), waivers.today())
+    offers = today.of_flags("big", [flag])
     assert [one.names[1] for one in offers] == [":".join(name)] * (kind != "setting")
     known = waivers.Waiver(
         id="known", reason="r", owner="o", expires=day(1),
@@ -476,7 +508,7 @@ def test_what_a_waiver_covers_of_what_is_flagged(kind, systems, covered):
     )  # fmt: skip
     flag.waive([known])
     assert flag.waiver == (known if covered else None)
-    assert bool(triage.Triage.of_flags("big", [flag])) == (kind != "setting" and not covered)
+    assert bool(today.of_flags("big", [flag])) == (kind != "setting" and not covered)
 
 
 # -- files of the site that are invalid ----------------------------------------------------------

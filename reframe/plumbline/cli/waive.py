@@ -66,6 +66,10 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     for name in names:
         # Nodes of several systems may have one name.
         named = {one.id: one for one in found if name in one.names}
+        covering = [str(one) for one in waivers.load(paths.reference())
+                    if name in (one.id, one.match.node) and not one.expired()]  # fmt: skip
+        if not named and covering:
+            raise Fault(f"{name}: is waived by {'; '.join(covering)}", code="input.unknown-name")
         if not named:
             raise Fault(
                 f"no finding {name!r} is red, slow or active: it may be over or waived; "
@@ -111,6 +115,7 @@ def _fields(one) -> dict:
         "loss": one.loss,
         "case": one.title,
         "figures": one.figures,
+        "earlier": one.earlier,
     }
 
 
@@ -123,14 +128,19 @@ def _text(found: list) -> str:
     lines = head if found else []
     for one, row in zip(found, body, strict=True):
         figures = shorten(one.figures, _MAX_FIGURES)
-        lines += ["", *row, *(fill(line, "  ", "    ") for line in (one.title, figures) if line)]
+        lines += [
+            "",
+            *row,
+            *(fill(line, "  ", "    ") for line in (one.title, figures, one.earlier) if line),
+        ]
     count = f"plumbline: {pluralize(len(found), 'finding')} red, slow or active, and not waived"
     return "\n".join([*lines, *([""] if found else []), count])
 
 
 def _csv(found: list) -> str:
     rows = (_fields(one) | {"figures": "; ".join(one.figures)} for one in found)
-    return formats.as_csv(["finding", "kind", "since", "loss", "case", "figures"], rows)
+    columns = ["finding", "kind", "since", "loss", "case", "figures", "earlier"]
+    return formats.as_csv(columns, rows)
 
 
 _FORMATS = {

@@ -174,16 +174,16 @@ class _Report:
         """Yield the system, the check and its figures, for each check."""
         read = pool.ahead(self.history.by_check(self.measured.values(), self.select))
         for check in sorted({*self.cases, *self.measured}):
-            series = next(read) if check in self.measured else []
-            listed = figures.grouped(series, self.changes, self.of_nights)
+            series = map(self.triage.of_series, next(read) if check in self.measured else [])
+            listed = figures.grouped([*series], self.changes, self.of_nights)
             for figure in listed:
                 self.published.take(figure)
                 members = {member.key: member for member in figure.members}
                 for change in figure.changes:
                     self._changed[change.key] = figure.glance(members.get(change.key))
                 for key in figure.keys:
-                    if _identity(key) in self._found:
-                        self._found[_identity(key)] = figure.glance(members.get(key))
+                    if (identity := status.identity_of(key)) in self._found:
+                        self._found[identity] = figure.glance(members.get(key))
             yield check[0], check[1], listed
 
     def _chosen(self, latest: int) -> tuple[set[str], set[str], set[str]]:
@@ -493,9 +493,3 @@ class _Report:
     def wrong_references(self) -> list[str]:
         """What of the site's files was skipped, with paths relative to the site's parent."""
         return [f.removeprefix(f"{paths.site().parent}/") for f in self.references.faults]
-
-
-def _identity(key: Key) -> tuple:
-    """Return the identity of a series' test case and figure, as in :mod:`status`."""
-    case = (key.system, key.partition, key.environment, key.check, key.node)
-    return (*case, key.metric, key.size, key.location, key.placement)

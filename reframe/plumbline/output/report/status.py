@@ -15,7 +15,7 @@ from plumbline.check.record import FigureRecord, NoticeRecord
 from plumbline.core.errors import Fault
 from plumbline.history.history import History
 from plumbline.history.rows import CaseId, CaseRow, RanRow, SessionRow
-from plumbline.history.series import ALL, Selection
+from plumbline.history.series import ALL, Key, Selection
 from plumbline.output.report import text
 from plumbline.site.inventory import Inventory
 
@@ -269,6 +269,12 @@ def selected(read: Callable[[], list[Any]]) -> list[Any]:
 
 def _identity(row: CaseRow) -> CaseId:
     return CaseId(row.system, row.partition, row.environment, row.check, row.node)
+
+
+def identity_of(key: Key) -> tuple:
+    """Return the identity of a series' test case and figure."""
+    case = CaseId(key.system, key.partition, key.environment, key.check, key.node)
+    return (*case, key.metric, key.size, key.location, key.placement)
 
 
 def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list, list]]:

@@ -22,7 +22,7 @@ from plumbline.analysis.screen import Flag
 from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
-from plumbline.history.series import Key, Selection
+from plumbline.history.series import Key, Selection, Series
 from plumbline.output.report import findings, searched, shown, slow, status, text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.findings import Event, SeriesChange
@@ -50,6 +50,7 @@ class OpenFinding:
     :ivar subjects: the test case, or its figures, or what is slow, each with its loss.
     :ivar since: the day on which it began.
     :ivar loss: the largest loss; ``None`` if one is unknown, or the case has no figures.
+    :ivar earlier: why the waiver that it had covers it no more; empty if it had none.
     """
 
     id: str
@@ -57,6 +58,7 @@ class OpenFinding:
     subjects: tuple[Subject, ...]
     since: str
     loss: float | None
+    earlier: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,7 +127,9 @@ class Triage:
 
     def __init__(self, known: Sequence[Waiver], references: References, day: datetime.date):
         self._known, self._references, self._day = known, references, day
-        self._ids = {waiver.id for waiver in known}
+        self._ids = {waiver.id: waiver for waiver in known}
+        #: Verdicts by today's waivers: figure of a test case -> session -> verdict.
+        self._judged: dict[tuple, dict[str, str]] = {}
 
     # -- test cases ---------------------------------------------------------------------------
 
@@ -136,6 +140,8 @@ class Triage:
             judged = [one for one in case.findings if one.verdict in ("fail", "waived")]
             for figure in judged:
                 self._judge(case, figure)
+                of_figure = self._judged.setdefault(case.identity + figure.identity, {})
+                of_figure[case.session] = figure.verdict
             if case.status in ("fail", "waived") and judged:
                 case.counts["fail"] = sum(one.verdict == "fail" for one in judged)
                 case.counts["waived"] = len(judged) - case.counts["fail"]
@@ -149,6 +155,34 @@ class Triage:
                 waiver = waivers.covering(self._known, _of_case(case), case.status, self._day)
                 if waiver:
                     case.status, case.waiver = "waived", waiver.id
+
+    def of_series(self, series: Series) -> Series:
+        """Return a series with the verdicts by today's waivers of what was applied."""
+        judged = self._judged.get(status.identity_of(series.key), {})
+        if not judged:
+            return series
+        verdicts = series.verdicts.copy()
+        for session, verdict in judged.items():
+            verdicts[series.sessions == session] = verdict
+        return dataclasses.replace(series, verdicts=verdicts)
+
+    def _open(self, kind: str, subjects: Sequence[Subject], since: str) -> OpenFinding:
+        """Return a finding. If its waiver covers it no more, it has a number in its id, since a
+        second waiver has another."""
+        first = found = _finding(kind, subjects, since)
+        for number in itertools.count(2):
+            waiver = self._ids.get(found.id)
+            if waiver is None:
+                break
+            why = f"ended on {waiver.expires}"
+            if not waiver.expired(self._day):
+                most = waiver.match.max_loss
+                why = "covers other figures" if most is None else f"covers losses up to {most:.0%}"
+            found = dataclasses.replace(
+                first, id=f"{first.id}-{number}",
+                earlier=f"waiver {waiver.id} of {waiver.owner} {why}",
+            )  # fmt: skip
+        return found
 
     def _still_waived(self, case: CaseState) -> bool:
         """Whether a case without figures, which a waiver covered when it ran, is waived today: the
@@ -196,16 +230,15 @@ class Triage:
             subjects = [dataclasses.replace(one, nodes=()) for one in subjects or [_of_case(case)]]
         since = case.time if case.since is None else case.since
         day = "" if since is None else text.day(since)
-        return _finding(case.status, subjects or [_of_case(case)], day)
+        return self._open(case.status, subjects or [_of_case(case)], day)
 
     # -- what is slow -------------------------------------------------------------------------
 
-    @staticmethod
-    def of_flags(system: str, flags: Iterable[Flag]) -> list[OpenFinding]:
+    def of_flags(self, system: str, flags: Iterable[Flag]) -> list[OpenFinding]:
         """Return what can be acknowledged of what screening flags of a system: what is slow now and
         not waived. A setting is no loss."""
         return [
-            _finding("slow", [flag.subject(system)], text.night(flag.since))
+            self._open("slow", [flag.subject(system)], text.night(flag.since))
             for flag in flags
             if flag.until is None and flag.waiver is None and flag.kind != "setting"
         ]
@@ -226,8 +259,7 @@ class Triage:
             ]
         return result
 
-    @staticmethod
-    def of_event(event: Event, every: dict[Key, list[SeriesChange]]) -> list[OpenFinding]:
+    def of_event(self, event: Event, every: dict[Key, list[SeriesChange]]) -> list[OpenFinding]:
         """Return what can be acknowledged of changes that began together: the active losses that
         are not waived, one finding for each node.
 
@@ -238,7 +270,7 @@ class Triage:
             if change.active and change.worse and not change.above_ceiling and not change.waiver:
                 by_node.setdefault(change.key.node, []).append(change)
         return [
-            _finding(
+            self._open(
                 changes[0].kind,
                 [
                     subject

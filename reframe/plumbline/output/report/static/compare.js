@@ -187,7 +187,7 @@
     const system = one.system === other.system ? ` --system=${one.system}` : "";
     const fine = meet(days(one), days(other));
     // No span of builds that were used in turns is of one of them alone.
-    command.hidden = Boolean(one.span) && meet(one.span, other.span);
+    command.hidden = few || Boolean(one.span) && meet(one.span, other.span);
     command.querySelector("code").textContent =
       `plumbline compare${system} ${named(one, fine)} ${named(other, fine)}`;
     warn([["A", one], ["B", other]]);
