@@ -117,9 +117,9 @@ def _text(found) -> str:
             lines += [fill(f"waived by {flag.waiver}", "  ", "  ")] if flag.waiver else []
         lines.append("")
     if nodes := found.drain():
-        waived = any(flag.waiver for flag in found.flagged if flag.drained)
+        also = any(flag.waiver for flag in found.flagged if flag.drained)
         lines += [
-            "to drain them, what is waived included:" if waived else "to drain them:",
+            "to drain them, what is waived included:" if also else "to drain them:",
             f"  scontrol update nodename={shlex.quote(_folded(nodes))} state=drain "
             f"reason='plumbline screen: slow'",
         ]
