@@ -327,7 +327,7 @@ def test_records_of_an_h200() -> None:
     assert link < figures["comm_scope", "per-gpu", "bidir_bandwidth"]["value"] < 2 * link
     # Both tasks were on the one GPU, on a core each.
     for record in records:
-        if record["program"].startswith("osu"):
+        if record["program"] == "osu_latency":
             tasks = [(task["rank"], task["cpus"], task["devices"]) for task in record["tasks"]]
             assert tasks == [(0, "0", "0000:00:06.0"), (1, "1", "0000:00:06.0")]
 

@@ -369,8 +369,10 @@ def of_mpi(shown: dict[str, str], folder: Path, name: str, prefix: str, more: st
     shown[name] = f"prepend-path PATH {path}/bin\n{more}"
 
 
-def test_toolchains(shown: dict[str, str], tmp_path: Path):
+def test_toolchains(shown: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The newest module of each MPI, with the GCC that it names or loads, or else the newest."""
+    # This machine may have CUDA in its usual folder.
+    monkeypatch.setitem(toolchains._STACKS, "cuda", lambda modules: ())
     for name, version in (("gcc/12.3.0", "12.3.0"), ("gcc/13.2.0", "13.2.0"), ("gcc/9", "9.5.0")):
         of_gcc(shown, tmp_path, name, version)
     of_mpi(shown, tmp_path, "openmpi/4.1.10-gcc-12.3", "openmpi-4.1.10")

@@ -163,6 +163,7 @@ SAID = {
     "amdgpu 0000:01:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block":
         "ecc-uncorrectable",
     "mce: Uncorrected hardware memory error in user-access at af34214200": "ecc-uncorrectable",
+    "        Uncorrectable Error                            : 3": "ecc-uncorrectable",
     "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0": "edac-uncorrectable",
     "mce: [Hardware Error]: Machine check events logged": "machine-check",
     "NVRM: Xid (PCI:0000:3b:00): 79, pid=1122, GPU has fallen off the bus.": "nvidia-xid",

@@ -160,7 +160,7 @@ def test_the_readings_of_a_session_on_a_gpu() -> None:
     for run in runs:
         found.add(run, read_tasks(run))
     (device,) = found.devices("vm").values()
-    record = json.loads((GPU / "h200_records.jsonl").read_text().splitlines()[1])
+    record = json.loads((GPU / "h200_records.jsonl").read_text().splitlines()[0])
     assert record["program"] == "cuda-stream"
     (recorded,) = record["devices"]["vm"].values()
     assert (device.clock, str(device.link)) == (recorded["clock"], recorded["link"])
