@@ -66,13 +66,15 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     for name in names:
         # Nodes of several systems may have one name.
         named = {one.id: one for one in found if name in one.names}
-        covering = [str(one) for one in waivers.load(paths.reference())
-                    if name in (one.id, one.match.node) and not one.expired()]  # fmt: skip
-        if not named and covering:
-            raise Fault(f"{name}: is waived by {'; '.join(covering)}", code="input.unknown-name")
         if not named:
+            covering = [str(one) for one in waivers.load(paths.reference())
+                        if name in (one.id, one.match.node) and not one.expired()]  # fmt: skip
+            if covering:
+                raise Fault(
+                    f"{name}: is waived by {'; '.join(covering)}", code="input.unknown-name"
+                )
             raise Fault(
-                f"no finding {name!r} is red, slow or active: it may be over or waived; "
+                f"no finding {name!r} is red, slow or active: it may be over; "
                 f"{suggest(name, [known for one in found for known in one.names])}",
                 code="input.unknown-name",
             )
