@@ -73,6 +73,11 @@ def test_limits(tmp_path: Path, version: int):
         throttle = "blkio/ground/r1n1/blkio.throttle"
         assert found[f"{throttle}.read_bps_device"] == "7:3 20000000"
         assert found[f"{throttle}.write_bps_device"] == "7:3 20000000"
+    limits.create("login", first=False)
+    weights = {name: text for name, text in files_of(tmp_path).items() if "cpu." in name
+               and name.endswith(("shares", "weight"))}  # fmt: skip
+    assert {Path(name).parent.name for name in weights} == {"ground", "r1n1"}
+    assert len({*weights.values()}) == 1
     limits.cpu("r1n1", 0)
     unlimited = {"ground/r1n1/cpu.max": "max 10000", "cpu/ground/r1n1/cpu.cfs_quota_us": "-1"}
     assert unlimited.items() & files_of(tmp_path).items()

@@ -128,7 +128,8 @@ class Ground(Cluster):
 
     def _entered(self, name: str) -> list[str]:
         """What a command begins with to run in a control group of the machine."""
-        return ["bash", "-c", ENTER, "enter", *map(str, self.limits.create(name)), "--"]
+        files = self.limits.create(name, first=name != self.host)
+        return ["bash", "-c", ENTER, "enter", *map(str, files), "--"]
 
     @functools.cached_property
     def inside(self) -> list[str]:

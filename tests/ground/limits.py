@@ -41,8 +41,12 @@ class Limits:
             return f"no control groups here for {' and '.join(sorted(lacking)) or 'writing'}"
         return ""
 
-    def create(self, node: str) -> list[Path]:
-        """Creates a node's groups. Returns the files into which its first process writes 0."""
+    def create(self, node: str, first: bool = True) -> list[Path]:
+        """Creates a node's groups. Returns the files into which its first process writes 0.
+
+        :arg first: before other nodes. A login node is not: a real one has CPUs of its own, and
+            here ReFrame, as it starts, would take those of nodes that are measured.
+        """
         for folder in self._folders:
             if self.unified and not folder.exists():
                 folder.mkdir()
@@ -50,7 +54,8 @@ class Limits:
                     (parent / "cgroup.subtree_control").write_text("+cpu +io")
             (folder / node).mkdir(parents=True, exist_ok=True)
         name, weight = WEIGHT[self.unified]
-        (self._folders[0] / name).write_text(weight)
+        for folder in (self._folders[0], *([self._folders[0] / node] if first else [])):
+            (folder / name).write_text(weight)
         return [folder / node / "cgroup.procs" for folder in self._folders]
 
     def cpu(self, node: str, percent: float) -> None:
