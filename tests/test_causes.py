@@ -285,6 +285,27 @@ def test_the_table_fits_a_terminal(history: Path):
     assert "  on n99" in lines and not [line for line in lines if "n3" in line.split()]
 
 
+def test_a_value_above_its_ceiling_is_no_improvement(tmp_path: Path):
+    values = noisy((40, 100.0), (10, 120.0))
+    for night, value in enumerate(values):
+        above = {"verdict": "above-ceiling", "ceiling": 110.0} if night >= 40 else {}
+        foms = [fom(value, metric="copy", size=None, unit="GB/s", better="higher", **above),
+                fom(value, metric="triad", size=None, unit="GB/s", better="higher")]  # fmt: skip
+        month, date = divmod(night, 28)
+        when = f"2026{month + 1:02}{date + 1:02}T020000Z"
+        ended = f"2026-{month + 1:02}-{date + 1:02}T02:00:00Z"
+        store(tmp_path, line(check="stream", session=f"{when}-{night:06x}", time=ended, foms=foms))
+    found = {row["series"].split()[2]: row for row in shown(tmp_path, code=0)}
+    assert {name: row["above_ceiling"] for name, row in found.items()} == {
+        "copy": True,
+        "triad": False,
+    }
+    assert found["copy"]["cause"] != found["triad"]["cause"]
+    heads = [line.split()[0] for line in asked("trend", "--from", tmp_path).out.splitlines()
+             if "+20." in line or "+19." in line]  # fmt: skip
+    assert sorted(heads) == ["above-ceiling", "improvement"]
+
+
 def test_a_file_of_nights_has_no_times(tmp_path: Path):
     path = tmp_path / "nights.csv"
     values = noisy((30, 100.0), (10, 80.0))

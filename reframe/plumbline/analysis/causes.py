@@ -119,7 +119,7 @@ def of(
 
         def about(row: FoundRow) -> Hashable:
             key = keys[row.series]
-            return key.system, key.partition, key.environment, key.check, row.kind, row.worse
+            return key.system, key.partition, key.environment, key.check, row.word, row.worse
 
         for row in rows:
             row.nodes = ",".join(nodes_of(series[row.series], row))

@@ -162,7 +162,7 @@ def _cells(cause) -> list[str]:
     first = cause.first
     interval = f"{first.low:+.1%} to {first.high:+.1%}" if first.low is not None else ""
     return [
-        first.kind,
+        first.word,
         min(row.start for row in cause.rows),
         min(row.night for row in cause.rows),
         cause.state,
@@ -181,6 +181,9 @@ def _details(cause) -> list[str]:
         "on ": shorten(cause.nodes, _MAX_NODES),
         "between ": f"{first.before} and {first.after}" if first.before else "",
         "build ": first.build,
+        "above its ceiling: ": "the measurement is wrong, the machine is not better"
+        if first.above_ceiling
+        else "",
         "waived by ": "; ".join({str(waiver): "" for waiver in cause.waivers.values()}),
     }
     return [fill(f"{word}{detail}", "  ", "  ") for word, detail in details.items() if detail]

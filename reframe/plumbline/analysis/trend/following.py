@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from plumbline.analysis import trend
 from plumbline.analysis.trend import reading, table
@@ -29,6 +30,8 @@ class FoundRow:
         it.
     :ivar before: the session before the change. :ivar after: the first changed session, with its
         ``nodes``. :ivar build: old and new build, if it changed there.
+    :ivar above_ceiling: the figure was above its ceiling when it was found: the measurement is
+        wrong, the machine is not better.
     """
 
     series: str
@@ -49,6 +52,12 @@ class FoundRow:
     after: str = ""
     build: str = ""
     nodes: str = ""
+    above_ceiling: bool = False
+
+    @property
+    def word(self) -> str:
+        """Its kind as it is printed: a value above the ceiling is not an improvement."""
+        return "above-ceiling" if self.above_ceiling else self.kind
 
 
 @dataclass
@@ -77,11 +86,12 @@ class Found:
         name: str,
         nights: list[Night],
         judgement: trend.SeriesJudgement,
-        context: Callable[[trend.Finding], dict[str, str]] = lambda finding: {},
+        context: Callable[[trend.Finding], dict[str, Any]] = lambda finding: {},
     ) -> None:
         """Add a series' judgement.
 
-        :arg context: returns sessions, nodes and build of a finding.
+        :arg context: returns sessions, nodes and build of a finding, and whether it is above the
+            ceiling.
         """
         if not judgement.judged:
             self.too_short += 1
@@ -139,7 +149,7 @@ def _judge_all(work: Sequence[trend.Work], hindsight: bool) -> list[trend.Series
         return [judgement for part in found for judgement in part]
 
 
-def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str, str]) -> FoundRow:
+def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str, Any]) -> FoundRow:
     return FoundRow(
         series=name,
         night=nights[found.detected],
@@ -159,10 +169,15 @@ def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str
     )
 
 
-def _context(series: Series, nights: trend.Nightly, found: trend.Finding) -> dict[str, str]:
-    """Return the sessions on both sides of the change, the nodes, and a change of the build."""
-    after = int(nights.first[found.start])
-    context = {"after": str(series.sessions[after]), "nodes": str(series.nodes[after])}
+def _context(series: Series, nights: trend.Nightly, found: trend.Finding) -> dict[str, Any]:
+    """Return the sessions on both sides of the change, the nodes, a change of the build, and
+    whether the figure was above its ceiling when it was found."""
+    after, detected = int(nights.first[found.start]), int(nights.last[found.detected])
+    context = {
+        "after": str(series.sessions[after]),
+        "nodes": str(series.nodes[after]),
+        "above_ceiling": str(series.verdicts[detected]) == "above-ceiling",
+    }
     if found.start:
         before = int(nights.last[found.start - 1])
         old, new = str(series.builds[before]), str(series.builds[after])
