@@ -243,6 +243,9 @@ def test_a_flagged_node_has_a_page_with_its_figures_and_commands(pages, window):
     assert sorted(names) == ["copy", "memory_bandwidth", "triad"]
     assert page.locator("[data-note=no-clearance]").count() == 1
     assert page.locator("section[aria-labelledby=sessions] tbody tr").count() > 20
+    page.get_by_role("link", name="All checks that ran on it").click()
+    page.wait_for_url("**/search.html#nid0007")
+    page.locator("#results a[href*='osu-p2p']").first.wait_for()
 
 
 def node_chart(pages, window):

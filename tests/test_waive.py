@@ -140,6 +140,17 @@ def test_what_is_above_its_ceiling_cannot_be_acknowledged(tmp_path):
     waived_until(folder, day(3))
     assert red(folder) == (1, 0)
     assert listed(folder) == []
+    write(folder, folder / "out")
+    for page in ("index.html", "checks/*.html"):
+        assert "cannot-acknowledge" in notes(one(folder / "out", page))
+
+
+def test_what_is_red_can_be_acknowledged_or_the_page_says_that_it_cannot(pages):
+    section = re.search(r'aria-labelledby="red">.*?</section>', (pages / "index.html").read_text(),
+                        re.S)[0]  # fmt: skip
+    rows = section.split('<li class="row"')[1:]
+    assert {('class="waive"' in row) + row.count("cannot-acknowledge") for row in rows} == {1}
+    assert {"cannot-acknowledge" in row for row in rows} == {True, False}
 
 
 def test_a_test_case_without_figures_is_acknowledged_by_its_result(tmp_path):
