@@ -1,8 +1,9 @@
 """Makes the pictures of the report in the README and the docs (needs chromium)::
 
-    python tests/screenshots.py docs/images
+    python tests/screenshots.py docs/images [tutorial-report]
 
-The history is a made-up one. They have a palette of 255 colours, so that each is small.
+The history is a made-up one; ``tutorial.png`` is of the report that docs/tutorial.md makes, if
+that is given. They have a palette of 255 colours, so that each is small.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ def reduced(page: Page, content: bytes) -> bytes:
 
 def shot(
     browser: Browser, address: str, target: str, width: int, height: int, theme: str,
-    opened: str = "",
+    opened: str = "", only: str = "",
 ) -> bytes:  # fmt: skip
-    """A picture of a page, from a place on, with a folded part of it opened."""
+    """A picture of a page, from a place on, with a folded part of it opened; or of a part only."""
     page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
     page.goto(address)
     if opened:
@@ -100,7 +101,7 @@ def shot(
     if target:
         page.evaluate("s => document.querySelector(s).scrollIntoView()", target)
     page.wait_for_timeout(600)
-    content = page.screenshot()
+    content = page.locator(only).first.screenshot() if only else page.screenshot()
     # The policy of a page of the report forbids what an empty one may.
     page.goto("about:blank")
     found = reduced(page, content)
@@ -108,8 +109,11 @@ def shot(
     return found
 
 
-def main(images: Path) -> None:
-    """Makes all pictures."""
+def main(images: Path, tutorial: Path | None = None) -> None:
+    """Makes all pictures.
+
+    :arg tutorial: the report that the tutorial makes.
+    """
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         report, message = made(Path(folder))
         browser = playwright.chromium.launch(
@@ -119,6 +123,12 @@ def main(images: Path) -> None:
         (images / "report.png").write_bytes(shot(browser, start, "", 1120, 800, "light"))
         waive = shot(browser, start, "#red", 1120, 620, "light", opened="li.row details.waive")
         (images / "waive.png").write_bytes(waive)
+        latency = one(report, "checks/alder-osu-p2p-test-latency*").as_uri()
+        trend = shot(browser, latency, "section.figure", 1120, 800, "light", only=".figure figure")
+        (images / "trend.png").write_bytes(trend)
+        if tutorial:
+            slow = (tutorial / "index.html").resolve().as_uri()
+            (images / "tutorial.png").write_bytes(shot(browser, slow, "", 1120, 640, "light"))
         summary = Path(folder, "summary.html")
         summary.write_text(message, encoding="utf-8")
         (images / "summary.png").write_bytes(
@@ -134,4 +144,4 @@ def main(images: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

@@ -42,7 +42,7 @@ class Question(NamedTuple):
 PATIENCE = 60
 
 #: A test case, and the first finding of `plumbline trend` in it.
-FINDING = r"^\S.* @\S.*\n(regression|improvement|drift) .*"
+FINDING = r"^\S.* @\S.*\n(above-ceiling|drift|improvement|regression|transient) .*"
 
 QUESTIONS = [
     Question("What needs attention this morning?", "index.html", r"\d+ red of \d+ test cases"),
