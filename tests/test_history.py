@@ -26,6 +26,7 @@ from plumbline.core.errors import Fault
 from plumbline.history import history, index
 from plumbline.history.history import History
 from plumbline.history.series import Selection, moment
+from reports import demo_  # noqa: F401 - a fixture
 
 NIGHT, DAY_2 = "20261101T010000Z-000001", "20261102T010000Z-000002"
 
@@ -981,6 +982,47 @@ def test_words_that_plumbline_does_not_write_are_reported(mixed: Path, tmp_path:
 def test_records_of_the_tests_keep_to_the_schema():
     """What these tests write is what Plumbline writes."""
     valid(json.loads(records.dumps(line())))
+
+
+# -- the oldest DuckDB ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the oldest DuckDB that pyproject.toml allows; Spack's is not much newer."""
+    version = re.search(r'"duckdb>=([^"]+)"', (paths.ROOT / "pyproject.toml").read_text())[1]
+    folder = tmp_path_factory.mktemp("duckdb")
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--retries=0"]
+    done = subprocess.run([*command, f"--target={folder}", f"duckdb=={version}.0"],
+                          capture_output=True, text=True, check=False, timeout=300)  # fmt: skip
+    if done.returncode:
+        pytest.skip(f"DuckDB {version} cannot be downloaded: {done.stderr.strip()[-200:]}")
+    return folder
+
+
+def test_what_the_oldest_duckdb_reads_is_the_same(
+    oldest: Path, mixed: Path, demo: Path, tmp_path: Path
+):
+    """Of cases without nodes, too."""
+    store(mixed, line(day=9, nodes=[], conditions={}, foms=[fom(3.0)]))
+    commands = [
+        ("history", "export", "--from", mixed),
+        ("history", "export", "--from", demo),
+        ("history", "list", "--format=json", "--from", mixed),
+        ("history", "nodes", "--format=json", "--from", demo),
+        ("show", "--format=json", "--from", demo, "--system=alder"),
+        ("trend", "--format=json", "--from", demo),
+        ("screen", "--format=json", "--from", demo),
+        ("compare", "--format=json", "--from", demo, "--system=alder", "last:20", "last:5"),
+    ]
+    env = os.environ | {"PYTHONPATH": str(oldest)}
+    printed = "import duckdb; print(duckdb.__file__)"
+    used = subprocess.run([sys.executable, "-c", printed], env=env, capture_output=True, text=True)
+    assert Path(used.stdout.strip()).is_relative_to(oldest)
+    for words in commands:
+        done = subprocess.run([BIN / "plumbline", *words], env=env, capture_output=True, text=True)
+        newest = asked(*words)
+        assert (done.returncode, done.stdout) == (newest.code, newest.out), done.stderr
 
 
 # -- the benchmark ----------------------------------------------------------------------------

@@ -190,7 +190,7 @@ class History:
         texts = self.fetch(statements.TEXTS, select, flat=True, **more)
         columns |= _expanded(names, [(n, (*cells.values(),)) for n, cells in texts],
                              columns.pop("texts"))  # fmt: skip
-        sessions = self.fetch("SELECT file, (session,) FROM files ORDER BY file", ALL)
+        sessions = self.fetch("SELECT file, row(session) FROM files ORDER BY file", ALL)
         columns |= _expanded(("sessions",), sessions, columns.pop("file"))
         found, begin, end = [], {}, 0
         for _, series, number, *_ in sorted(keys, key=lambda row: row[1]):

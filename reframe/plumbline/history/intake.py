@@ -47,8 +47,9 @@ CREATE TABLE faults (file INTEGER, place VARCHAR, why VARCHAR);
 CREATE TABLE aside (session VARCHAR, state VARCHAR, place VARCHAR, why VARCHAR);
 CREATE VIEW flat AS
 FROM files LEFT JOIN cases USING (file) LEFT JOIN figures USING (file, line);
-CREATE MACRO pairs(map) AS array_to_string(
-    list_sort(list_transform(map_entries(map), lambda e: e.key || '=' || e.value)), ';');
+-- Before DuckDB 1.5, array_to_string of an empty list is NULL.
+CREATE MACRO pairs(map) AS coalesce(array_to_string(
+    list_sort(list_transform(map_entries(map), lambda e: e.key || '=' || e.value)), ';'), '');
 -- Without what ReFrame adds for --distribute and --repeat, such as " %.nid=node1".
 CREATE MACRO plain(name) AS regexp_replace(name, ' %\.\S+', '', 'g');
 CREATE MACRO pinned(name) AS regexp_extract(name, ' %\.nid=(\S+)', 1);
@@ -99,8 +100,8 @@ SELECT file, line, r.time::TIMESTAMP_S, r.system, r.partition, r.environment, pl
     pinned(r."check"), r."case", r.attempt, coalesce(r.benchmark, ''), coalesce(r.placement, ''),
     pairs(r.conditions),
     CASE WHEN cardinality(r.build) = 0 THEN '' ELSE md5(pairs(r.build))[:12] END,
-    array_to_string(r.nodes, ','), r.result, coalesce(r.reason, ''), coalesce(r.waiver, ''),
-    coalesce(r.output, ''), r.seconds.total
+    coalesce(array_to_string(r.nodes, ','), ''), r.result, coalesce(r.reason, ''),
+    coalesce(r.waiver, ''), coalesce(r.output, ''), r.seconds.total
 FROM staged
 """,
     """

@@ -28,7 +28,7 @@ class PyPlumbline(PythonPackage):
     depends_on("py-click@8.1:", type=("build", "run"))
     depends_on("clingo@5.8.0+python", type=("build", "run"))
     depends_on("py-cyclonedx-python-lib@11:", type=("build", "run"))
-    depends_on("duckdb@1.2:+python", type=("build", "run"))
+    depends_on("duckdb@1.3:+python", type=("build", "run"))
     depends_on("py-pip", type="run")
     depends_on("py-fasteners@0.19:", type=("build", "run"))
     depends_on("py-jinja2@3.1:", type=("build", "run"))
