@@ -335,6 +335,22 @@ def test_a_drift_does_not_absorb_a_later_loss():
     assert (loss.kind, loss.start) == ("regression", 150)
 
 
+def test_the_last_of_five_losses_is_no_part_of_a_drift():
+    values = flat(140, seed=9, level=0.02)
+    for start in (40, 55, 70, 85, 100):
+        values[start:] *= 0.95
+    *_, last = trend.judge(values, "higher").findings
+    assert (last.kind, last.detected in range(100, 107)) == ("regression", True)
+
+
+def test_a_far_night_of_a_change_is_no_finding_of_its_own():
+    values = flat(60, level=0.02)
+    values[40:45] = 100 * np.exp([-0.045, -0.03, -0.085, -0.06, -0.06])
+    values[45:] *= 0.94
+    (found,) = trend.judge(values, "higher").findings
+    assert (found.kind, found.start, found.confirmed) == ("regression", 40, True)
+
+
 @pytest.mark.parametrize("level", [0, 0.001, 0.003])
 def test_values_of_three_digits(level):
     """A change of one digit is none; a loss of 5 % is reported at once and confirmed next night."""
@@ -479,7 +495,7 @@ def test_why_has_a_number_for_a_change_beyond_doubt():
     count = 60
     zero, start, sure = np.zeros(count), np.full(count, 30), np.full(count, np.inf)
     found = partition.Partitions(start, start, zero + 9, sure, zero, zero, zero, start[:, None])
-    assert why._evidence(found, 30, count - 1) == (200, reading.EVIDENCE)
+    assert why._evidence(found, 30, count - 1) == (200, partition.EVIDENCE)
 
 
 def test_why_names_the_autocorrelated_noise(tmp_path):

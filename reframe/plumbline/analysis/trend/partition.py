@@ -35,42 +35,41 @@ from scipy import stats as distributions
 
 from plumbline.analysis import stats
 
-#: First measured nights, from which the noise is known; no change is looked for in them. More know
-#: the noise better; fewer judge a series sooner.
+# A constant with a value is calibrated by tests/bench/constants.py, if its comment has no other
+# reason; docs/trend-constants.md shows what more and less of it decide. The others are derived.
+
+#: First measured nights, from which the noise is known; no change is looked for in them.
 WARM_UP = 20
 #: Autocorrelated noise that is tried: correlation from one night to the next, and variance as a
 #: multiple of the white noise's. The first is none. More kinds explain more of what is no change,
 #: and take time in proportion.
-NOISES = ((0.0, 0.0), (0.6, 4.0), (0.9, 4.0), (0.95, 0.5), (0.95, 4.0))
-#: Nats that the first change costs, and one a night after another, see :func:`_cost_of_change`:
-#: its odds, and a new level that may be anywhere within 50 sigma. More make fewer false alarms, and
-#: miss more small changes, or second ones.
-CHANGE, AGAIN = 5.1 + math.log(50), 0.65 + math.log(50)
-#: Nats that each of the first so many nights of autocorrelated noise costs: until it is known well,
-#: it explains changes too easily. More find small steps in young series, and make false alarms
-#: where the noise is autocorrelated.
-DOUBT, DOUBTED = 0.05, 110
-#: Most autocorrelated noise (relative standard deviation); a nat for each night that has more. What
-#: moves further is a change. More make fewer false alarms of slow noise, and miss more changes
-#: in it.
-SLOW = 0.03
-#: Outliers are spread over so much (relative), and over so many sigma at least. Wider ones cost
-#: more, so that a change is believed sooner, and an outlier taken for one.
-OUTLIERS = 0.30, 7.0
-#: Outliers among so many nights that are assumed before any night is known. More of the first: a
-#: night far off is sooner an outlier than a change; more of the second: that is learned later.
-PRIOR = 0.5, 60.0
-#: Nights whose noise counts. More estimate it better; fewer follow it sooner if it changes.
+NOISES = ((0.0, 0.0), (0.9, 4.0), (0.95, 0.5), (0.95, 4.0))
+#: Nights from which a series is known: its noise is that of so many, and what costs more in a young
+#: series does so in these.
 MEMORY = 100
+#: Nats that a change costs one night after another (see :func:`_cost_of_change`): its odds, and a
+#: new level that may be anywhere within 50 sigma.
+CHANGE = 4.5
+#: Nats that a change needs to be reported, beside its cost.
+EVIDENCE = 0.5
+#: Nats that autocorrelated noise costs on each of the first nights, together as much as a change
+#: that is reported: until it is known well, it explains changes too easily.
+DOUBT = (CHANGE + EVIDENCE) / MEMORY
+#: Most autocorrelated noise (relative standard deviation); a nat for each night that has more. What
+#: moves further is a change.
+SLOW = 0.03
+#: Outliers are spread over so much (relative).
+OUTLIERS = 0.30
+#: Outliers among MEMORY nights that are assumed before any night is known.
+ASSUMED = 0.5
 #: Partitions that are kept for each noise. Fewer are faster, and may lose the best one.
 KEPT = 24
-#: Least standard deviation of a night (relative). Less finds smaller changes in quiet series, and
-#: reports what is hardly measurable.
-FLOOR = 0.001
-#: Least size of a change, in sigma of a night. Less finds smaller changes, and makes false alarms.
+#: Least size of a change (relative), and in sigma of a night. Less does not matter to a site.
+LEAST = 0.008
 LEAST_SIGMAS = 1.2
-#: A level is certain with so many nights that are no outliers. More confirm a change later; fewer
-#: let two outliers be one.
+#: Least standard deviation of a night (relative): in less noise, one night shows such a change.
+FLOOR = LEAST / 8
+#: A level is certain with so many nights that are no outliers: two, of which none is quite certain.
 CONFIRMED = 1.8
 
 
@@ -139,9 +138,9 @@ def _cost_of_change(age: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the nats that a change costs after a level of so many nights.
 
     Changes come in groups: after one, the next is as likely in nights 1 to 2 as in 10 to 20, so its
-    chance on a night falls as 1 / age (a scale-free prior).
+    chance on a night falls as 1 / age (a scale-free prior), until the series is known.
     """
-    return np.where(first, CHANGE, np.minimum(CHANGE, AGAIN + np.log(age)))
+    return CHANGE + np.log(np.where(first, MEMORY, np.minimum(age, MEMORY)))
 
 
 class PartitionSearch:
@@ -196,7 +195,7 @@ class PartitionSearch:
             top = self._least(self.cost)
             start[:, night], noise[:, night] = self.start[top], top[1]
             weight[:, night] = self.weight[top]
-            share[:, night] = (PRIOR[0] + self.outliers[top]) / (PRIOR[1] + night)
+            share[:, night] = (ASSUMED + self.outliers[top]) / (MEMORY + night)
             last = before[top[0], self.start[top], top[1]]
             without = np.where(self.start <= last[:, None, None], self.cost, np.inf)
             evidence[:, night] = without.reshape(self.series, -1).min(axis=1) - self.cost[top]
@@ -240,16 +239,16 @@ class PartitionSearch:
         known = self.known[night]
         off = self.values[:, night, None, None] - self.level - self.drift
         square = off * off / spread
-        often = (PRIOR[0] + self.outliers) / (PRIOR[1] + night)
+        often = (ASSUMED + self.outliers) / (MEMORY + night)
         sigma = np.log(self.variance * spread) / 2
         # Student's t, since the variance is that of so many nights.
         usual = np.log1p(-often) + self.height[night]
         usual -= (known + 1) / 2 * np.log1p(square / self.variance / known)
-        wide = np.maximum(math.log(OUTLIERS[0]) - sigma, math.log(OUTLIERS[1]))
+        wide = np.maximum(math.log(OUTLIERS) - sigma, 0.0)
         seen = np.logaddexp(usual, np.log(often) - wide)
         weight = np.exp(usual - seen)
         self.cost += sigma - seen
-        if night <= DOUBTED:
+        if night <= MEMORY:
             self.cost[:, self.memory > 0] += DOUBT
         self.cost[self.share[:, None] * self.variance > SLOW**2] += 1
         off *= weight

@@ -14,40 +14,39 @@ import numpy as np
 
 from plumbline.analysis import stats
 from plumbline.analysis.trend import partition
-from plumbline.analysis.trend.partition import CONFIRMED, NOISES, WARM_UP, Partitions
+from plumbline.analysis.trend.partition import (
+    CONFIRMED,
+    EVIDENCE,
+    LEAST,
+    LEAST_SIGMAS,
+    NOISES,
+    WARM_UP,
+    Partitions,
+)
 
 #: Against a division by zero where values never vary.
 TINY = 1e-12
-#: Least size of a change (relative). Less reports smaller ones, and more of what does not matter.
-LEAST = 0.008
-#: Evidence (nats) that a change needs beside its cost; the second, in its first three nights, when
-#: two outliers look like it. More make fewer false alarms, and report changes later.
-EVIDENCE, EARLY = 0.5, 4.0
-#: A night is reported at once if it is so many sigma off, and off by so much or as far as an
-#: outlier. Less reports more losses on their first night, and more nights that come back.
-FAR, FAR_SIZE = 3.2, 0.045
-#: The report holds while the value is so many sigma off, or off by half of it. More keep outliers
-#: for longer; fewer drop a loss whose second night looks better.
-HOLDS = 2.0
-#: Longest transient, and most nights by which later nights may date a change anew. More take a
-#: repaired loss for a transient; fewer take a long transient for two changes.
+#: Nats that a change needs in its first three nights, when two outliers look like it.
+EARLY = 4.0
+#: Nats for what autocorrelated noise looks like: a change that shows late, and a drift.
+LATE = 2 * EARLY
+#: A night is reported at once if it is so many sigma off,
+FAR = 3.2
+#: and by so much (relative), which autocorrelated noise hardly is, or by twice as many sigma.
+FAR_SIZE = 1.5 * partition.SLOW
+#: Longest transient, and most nights by which later nights may date a change anew.
 LONGEST = 7
-#: A level is back if less than this share of the change is left. More call a partial repair a
-#: return; less, a return with noise a second change.
+#: A level is back if less than this share of the change is left: it is nearer to the one before.
 BACK = 0.5
-#: Up to this share of outliers, an unconfirmed night is reported as a change, not as a suspect.
-#: More report losses in series with outliers, and outliers as losses.
-CLEAN = 0.007
-#: Nights of the level before a change that its size is computed from: more know it better, fewer
-#: follow what moves slowly. Twice as many are the most between two changes that may be one drift;
-#: half as many, the fewest of a drift, and of a change that autocorrelated noise looks like.
-WINDOW = 30
-#: A change is a drift if a ramp explains it better by so much (twice the nats), asked on every
-#: so many nights. More call a drift a step; less, a step with noise a drift. Seldom is faster.
-RAMP, EVERY = 15.0, 5
-#: Autocorrelated noise moves the level of two weeks by so many standard deviations at most. More
-#: miss drifts in such noise; fewer report the noise.
-DRIFTED = 3.0
+#: Up to this share of outliers, an unconfirmed night is reported as a change, not as a suspect:
+#: what is assumed before any night is known. So of no outlier, or of one in a long series.
+CLEAN = partition.ASSUMED / partition.MEMORY
+#: Nights of the level before a change that its size is computed from. Twice as many are the most
+#: between two changes that may be one drift; half as many, the fewest of a drift, and of a change
+#: that autocorrelated noise looks like.
+WINDOW = 4 * LONGEST
+#: Nights from one search for drifts to the next: more are faster.
+EVERY = 5
 #: Series that are read at once: more do not fit the processor's cache, fewer cost more calls.
 TOGETHER = 32
 
@@ -63,6 +62,7 @@ class Episode:
     :ivar first: the kind first reported, if it was revised; ``revised``: the night of that.
     :ivar regime: first night of the level before; ``before``: that level.
     :ivar moved: first changed night, as later nights date it.
+    :ivar steps: first nights of all steps that it consists of.
     """
 
     kind: str
@@ -78,9 +78,10 @@ class Episode:
     before: float = 0.0
     dated: int = field(init=False)
     moved: int = field(init=False)
+    steps: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.dated, self.moved = self.detected, self.start
+        self.dated, self.moved, self.steps = self.detected, self.start, [self.start]
 
 
 def needed(found: Partitions, start: int, night: int) -> float:
@@ -89,7 +90,7 @@ def needed(found: Partitions, start: int, night: int) -> float:
         return EARLY
     # Autocorrelated noise looks like a change that shows only so late, or that began in the second
     # half of the first nights, from which the noise is known.
-    return 2 * EARLY if night - start > WINDOW // 2 or start < WARM_UP else EVIDENCE
+    return LATE if night - start > WINDOW // 2 or start < WARM_UP else EVIDENCE
 
 
 class Reader:
@@ -150,7 +151,7 @@ class Reader:
         return float(np.median(self.x[max(begin, end - WINDOW) : end]))
 
     def _small(self, size: float, night: int) -> bool:
-        return abs(size) < max(LEAST, partition.LEAST_SIGMAS * self.found.sigma[night])
+        return abs(size) < max(LEAST, LEAST_SIGMAS * self.found.sigma[night])
 
     def _last_change(self, start: int, night: int) -> None:
         """Report the last change, once it is confirmed and large enough."""
@@ -173,15 +174,17 @@ class Reader:
         return episode
 
     def _of_alert(self, episode: Episode) -> None:
-        """Date the report to the night that was reported at once."""
-        night = self.alert
-        if night is None or abs(night - episode.start) > 1 or self._off(night) * episode.size < 0:
+        """Date the report to the night that was reported at once, which it explains."""
+        night, start = self.alert, episode.start
+        if night is None or night < start - 1 or self._off(night) * episode.size < 0:
             return
-        off, noise = self._off(night), HOLDS * self.found.sigma[night]
-        if abs(off - episode.size) <= BACK * abs(off) + noise:
+        off, noise = self._off(night), LEAST_SIGMAS * self.found.sigma[night]
+        alike, soon = abs(off - episode.size) <= BACK * abs(off) + noise, night <= start + 1
+        if alike and soon:
             episode.detected = min(episode.detected, night)
             episode.start = min(episode.start, night)
-        self.alert = None
+        if alike or soon:
+            self.alert = None
 
     def _returned(self, begin: int, start: int, night: int) -> bool:
         """Make a transient of the change before, if the level is back to that before it."""
@@ -232,7 +235,7 @@ class Reader:
         nights, part = _usual(self.x[last.regime : night + 1])
         step = last.moved - last.regime
         ramp, begin = _ramp(nights, part, step + LONGEST)
-        if len(part) * math.log(ramp / _levels(nights, part, step)) <= -RAMP:
+        if len(part) * math.log(ramp / _levels(nights, part, step)) <= -2 * LATE:
             last.kind, last.first, last.revised, last.end = "ramp", "step", night, night
             last.start = last.moved = min(last.regime + begin, last.detected)
 
@@ -256,7 +259,7 @@ class Reader:
         size = self._level(night + 1 - 2 * LONGEST, night + 1) - before
         # Standard deviation of the difference of two such means, of noise that keeps for weeks.
         spread = self.found.sigma[night] * math.sqrt(1.4 * share + 0.16)
-        if abs(size) < max(DRIFTED * spread, LEAST) or share == 0:
+        if abs(size) < max(FAR * spread, LEAST) or share == 0:
             return
         if any(e.kind == "ramp" and e.size * size > 0 and e.start >= regime for e in self.episodes):
             return
@@ -275,7 +278,7 @@ class Reader:
         first = self.alert
         if first is not None:
             left = (self.x[night] - self.found.expected[first]) * np.sign(self._off(first))
-            half, noise = BACK * abs(self._off(first)), HOLDS * self.found.sigma[first]
+            half, noise = BACK * abs(self._off(first)), LEAST_SIGMAS * self.found.sigma[first]
             if left >= max(half - noise, min(half, noise)):
                 return
             # Refuted by the second value of its own night, it was never reported.
@@ -283,7 +286,7 @@ class Reader:
                 self.outliers.append((first, night - 1))
             self.alert = None
         off, sigma = abs(self._off(night)), self.found.sigma[night]
-        far = off >= max(FAR * sigma, min(FAR_SIZE, partition.OUTLIERS[1] * sigma), LEAST)
+        far = off >= max(FAR * sigma, min(FAR_SIZE, 2 * FAR * sigma), LEAST)
         if far and not any(night in (e.dated, e.revised) for e in self.episodes):
             self.alert = night
 
@@ -310,6 +313,7 @@ def _merged(x: np.ndarray, episodes: list[Episode]) -> list[Episode]:
     """Return the episodes; changes to the same side that one slow drift explains become one."""
     found: list[Episode] = []
     for episode in episodes:
+        episode.steps = [episode.moved]
         last = next((e for e in reversed(found) if e.kind != "pulse"), None)
         if last is None or episode.kind == "pulse" or not _one_drift(x, last, episode):
             found.append(episode)
@@ -318,6 +322,7 @@ def _merged(x: np.ndarray, episodes: list[Episode]) -> list[Episode]:
             last.kind, last.first, last.revised = "ramp", last.kind, episode.detected
         last.end = max(last.end or 0, episode.detected)
         last.size += episode.size
+        last.steps += episode.steps
         last.evidence = max(last.evidence, episode.evidence)
     return found
 
@@ -325,28 +330,25 @@ def _merged(x: np.ndarray, episodes: list[Episode]) -> list[Episode]:
 def _one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
     """Return whether two changes to the same side are one slow drift.
 
-    A drift absorbs steps that are no larger than what it moves in four weeks; of two steps, a ramp
-    explains them as well (Bayes' criterion).
+    A ramp explains the nights as well as all the steps do (Bayes' criterion), and better than any
+    one of them.
     """
     if first.size * then.size <= 0 or not (first.confirmed and then.confirmed):
         return False
     if then.kind == "ramp" and then.start <= (first.end or first.start) + 2 * LONGEST:
         return True
-    if first.kind == "ramp" and first.end:
-        reached = np.median(x[first.end - LONGEST : first.end + 1]) - first.before
-        month = abs(reached) / max(first.end - first.start, 1) * 4 * LONGEST
-        return then.start - first.end <= 2 * WINDOW and abs(then.size) <= month
-    if not 2 * LONGEST <= then.start - first.start <= 2 * WINDOW:
+    apart = then.start - (first.end or first.start)
+    if apart > 2 * WINDOW or (first.kind == "step" and apart < 2 * LONGEST):
         return False
     nights, part = _usual(x[first.regime : then.detected + 1])
-    a, b, n = first.start - first.regime, then.start - first.regime, len(part)
-    if not 0 < a < b < nights[-1]:
+    steps = [step - first.regime for step in (*first.steps, then.start)]
+    if not 0 < steps[0] < steps[-1] < nights[-1]:
         return False
-    ramp, _ = _ramp(nights, part, b)
-    # Two steps have two more parameters than a ramp; one step has as many.
-    one = min(_levels(nights, part, a), _levels(nights, part, b))
-    levels = _levels(nights, part, a, b)
-    return ramp < one and n * math.log(ramp / levels) < 2 * math.log(n)
+    ramp, _ = _ramp(nights, part, steps[-1])
+    # Each step has two parameters, and a ramp has as many as one step.
+    one = min(_levels(nights, part, step) for step in steps)
+    levels, more = _levels(nights, part, *steps), 2 * (len(steps) - 1)
+    return ramp < one and len(part) * math.log(ramp / levels) < more * math.log(len(part))
 
 
 def _usual(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
