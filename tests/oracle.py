@@ -1,8 +1,9 @@
 """Likelihood ratio tests of a step that know what ours has to estimate.
 
-They know the standard deviation of the noise, and that there is nothing but steps; their level and
-the size of the step they estimate. One assumes white noise. The other has to
-distinguish steps from autocorrelated noise, whose size and memory it knows too.
+They know the standard deviation of the noise, and that there is nothing but steps; the levels and
+the size of the step they estimate. One assumes white noise. Another has to distinguish steps from
+autocorrelated noise, whose size and memory it knows too. The third looks for the last of several
+losses in white noise, and knows on which nights all changes before it began.
 Nights are judged one by one, from the 21st on.
 """
 
@@ -18,8 +19,9 @@ from scipy import linalg
 
 #: Nights back that a step is looked for, and nights that there are before it at least.
 BACK, BEFORE = 60, 5
-#: False alarms per 1,000 series-nights that a test may raise: in white and in autocorrelated noise.
-WHITE, SLOW = 0.1, 0.5
+#: False alarms per 1,000 series-nights that a test may raise: in white and in autocorrelated noise,
+#: and in series with several changes.
+WHITE, SLOW, OTHERS = 0.1, 0.5, 0.2
 #: Series that the limits are taken from.
 SERIES = 4000
 
@@ -43,14 +45,21 @@ class Autocorrelated:
         return linalg.cholesky(linalg.toeplitz(covariance), lower=True)
 
 
-def step_ratio(z: np.ndarray) -> np.ndarray:
+def step_ratio(
+    z: np.ndarray, first: int = 21, before: int = BEFORE, down: bool = False
+) -> np.ndarray:
     """Log likelihood ratio of the best step against none in white noise of unit standard
-    deviation: series x nights, as each night knew it."""
+    deviation: series x nights, as each night knew it.
+
+    :param first: number of nights of the first that is judged. :param before: fewest before a step.
+    :param down: only steps down count.
+    """
     total = np.pad(np.cumsum(z, axis=1), ((0, 0), (1, 0)))
     found = np.full(z.shape, -np.inf)
-    for end in range(21, z.shape[1] + 1):
-        start = np.arange(max(end - BACK, BEFORE), end)
+    for end in range(first, z.shape[1] + 1):
+        start = np.arange(max(end - BACK, before), end)
         gap = (total[:, [end]] - total[:, start]) / (end - start) - total[:, start] / start
+        gap = np.minimum(gap, 0.0) if down else gap
         found[:, end - 1] = (gap**2 / 2 / (1 / start + 1 / (end - start))).max(axis=1)
     return found
 
@@ -67,6 +76,11 @@ def white_ratio(z: np.ndarray, noise: Autocorrelated) -> np.ndarray:
     correlated = np.cumsum(e * e, axis=1) - np.cumsum(u * e, axis=1) ** 2 / uu
     scale = np.cumsum(np.log(np.diag(factor))) + np.log(uu / count) / 2
     return (correlated - white) / 2 + scale
+
+
+def _units(made: nights.Nights) -> np.ndarray:
+    """Logarithms in standard deviations of the white noise, from the first level."""
+    return np.log(made.values / nights.LEVEL) / made.plan.level
 
 
 @functools.cache
@@ -93,7 +107,7 @@ def found_by(
     :param noise: what the test has to distinguish steps from; the series have none.
     """
     made = nights.make(plan.but(gaps=0.0), count, seed)
-    z = np.log(made.values / nights.LEVEL) / plan.level
+    z = _units(made)
     white, least = limits(plan.nights, noise, seed)
     steps = step_ratio(z)
     detected = steps >= white
@@ -102,3 +116,23 @@ def found_by(
     late = np.arange(plan.nights) - made.start[:, None]
     first = np.where(detected & (late >= 0), late, plan.nights).min(axis=1)
     return [float(np.mean(first < n)) for n in within]
+
+
+def last_loss_found_by(plan: Plan, count: int, seed: int, within: int) -> float:
+    """Share of a plan's last losses that are detected in their first so many nights."""
+    made = nights.make(plan, count, seed)
+    before = np.column_stack([np.zeros(count, dtype=int), made.starts])[:, -2]
+    # From the change before the last one on: what is earlier says nothing of these two levels.
+    at = np.minimum(before[:, None] + np.arange(plan.nights), plan.nights - 1)
+    steps = step_ratio(np.take_along_axis(_units(made), at, axis=1), first=2, before=1, down=True)
+    late = np.arange(plan.nights) - (made.start - before)[:, None]
+    found = (steps >= limit_of_losses(plan.nights)) & (late >= 0) & (late < within)
+    return float(np.mean(found.any(axis=1)))
+
+
+@functools.cache
+def limit_of_losses(count: int) -> float:
+    """What the ratio of a loss must reach after a change, in series of so many nights."""
+    z = np.random.default_rng(count).standard_normal((SERIES, count))
+    most = step_ratio(z, first=2, before=1, down=True).max(axis=1)
+    return float(np.quantile(most, 1 - OTHERS * count / 1000))

@@ -24,6 +24,7 @@ import oracle
 import ruptures
 import scipy
 from nights import Plan
+from plumbline.analysis import trend
 from plumbline.core import paths
 from tabulate import tabulate
 
@@ -49,6 +50,8 @@ ORACLE = 2000
 STEPS = 0.4
 #: Beside the methods in the table of false alarms.
 BACK = "of one night, taken back"
+#: Beside the methods in the table of several changes.
+BEST = "oracle"
 #: Kinds of cell whose tables are without the wider bounds.
 NARROW = "several", "upgrades", "quiet"
 
@@ -56,17 +59,20 @@ NARROW = "several", "upgrades", "quiet"
 def columns(what: str) -> list[str]:
     """What is in the table of that kind of cell."""
     if what in NARROW:
-        return [method for method in METHODS if method != "ReFrame, ±10 %"]
+        narrow = [method for method in METHODS if method != "ReFrame, ±10 %"]
+        return [*narrow, BEST] if what == "several" else narrow
     return [*METHODS, BACK] if what == "alarms" else [*METHODS]
+
+
+def unconfirmed(judgement: trend.SeriesJudgement) -> int:
+    """Return the number of single nights that were reported and not confirmed."""
+    return len(judgement.outliers) + sum(not f.confirmed for f in judgement.findings)
 
 
 def taken_back(plan: Plan, series: int, seed: int) -> float:
     """Return our single nights that were reported and not confirmed, per 1,000 series-nights."""
     made = nights.make(plan, series, seed)
-    count = 0
-    for one in judged(made):
-        count += len(one.outliers) + sum(not f.confirmed for f in one.findings)
-    return 1000 * count / made.values.size
+    return 1000 * sum(map(unconfirmed, judged(made))) / made.values.size
 
 
 def alarms(method: str, plan: Plan, count: int, seed: int) -> float:
@@ -75,27 +81,37 @@ def alarms(method: str, plan: Plan, count: int, seed: int) -> float:
     return 1000 * sum(map(len, run(method, made))) / made.values.size
 
 
+def after_step(reports: list[Report], start: int, size: float) -> tuple[int, bool]:
+    """Nights until a step is reported as lasting, in the right direction (a million if it is not),
+    and whether it is reported as a drift."""
+    right = [t for t in reports if t.size * size > 0 and t.night >= start > t.start - 15]
+    first = min((t.night - start for t in right if t.kind == "lasting"), default=10**6)
+    return first, any(t.kind == "drift" for t in right)
+
+
 def found_by(method: str, plan: Plan, count: int, seed: int, *within: int) -> list[float]:
     """Share of the steps reported as lasting, in the right direction, in the first so many changed
     nights; and, last, of those reported as a drift instead."""
     made = nights.make(plan, count, seed)
     hits = np.zeros(len(within) + 1)
     for reports, start in zip(run(method, made), made.start, strict=True):
-        right = [t for t in reports if t.size * plan.size > 0 and t.night >= start > t.start - 15]
-        first = min((t.night - start for t in right if t.kind == "lasting"), default=10**6)
-        hits += [*(first < n for n in within), any(t.kind == "drift" for t in right)]
+        first, drift = after_step(reports, start, plan.size)
+        hits += [*(first < n for n in within), drift]
     return list(hits / count)
 
 
+def is_called(reports: list[Report], kind: str, plan: Plan, start: int) -> bool:
+    """Whether a finding is of that kind, over the change, and in the right direction."""
+    last = start + plan.over + 30
+    return any(t.kind == kind and t.size * plan.size > 0 and start - 5 <= t.night <= last
+               for t in reports)  # fmt: skip
+
+
 def called(method: str, plan: Plan, count: int, seed: int, kind: str) -> float:
-    """Share of the series with a finding of that kind over the change, the right way."""
+    """Share of the series in which the change is called that."""
     made = nights.make(plan, count, seed)
-    hits = 0
-    for reports, start in zip(run(method, made), made.start, strict=True):
-        last = start + plan.over + 30
-        hits += any(t.kind == kind and t.size * plan.size > 0 and start - 5 <= t.night <= last
-                    for t in reports)  # fmt: skip
-    return hits / count
+    pairs = zip(run(method, made), made.start, strict=True)
+    return sum(is_called(reports, kind, plan, start) for reports, start in pairs) / count
 
 
 def of_last_loss(reports: list[Report], start: int) -> bool:
@@ -121,19 +137,26 @@ def last_losses(method: str, plans: Sequence[Plan], count: int, seed: int) -> li
     return shares
 
 
+def known(made: nights.Nights, count: int) -> nights.Nights:
+    """The series as they are when so many nights of the last change are known."""
+    later = np.arange(made.plan.nights) >= made.start[:, None] + count
+    return replace(made, values=np.where(later, np.nan, made.values))
+
+
+def loss_is_known(reports: list[Report], start: int, confirmed: bool) -> bool:
+    """Whether a loss that began on that night is reported, and also as confirmed."""
+    right = [t for t in reports if t.size < 0 and t.night >= start > t.start - 6]
+    return any(t.confirmed or not confirmed for t in right)
+
+
 def known_by(method: str, plan: Plan, count: int, seed: int) -> list[float]:
     """Share of the losses reported when their first night is known, also unconfirmed, and reported
     as confirmed when the second is."""
     made = nights.make(plan, count, seed)
     shares = []
-    for known in (1, 2):
-        later = np.arange(plan.nights) >= made.start[:, None] + known
-        cut = replace(made, values=np.where(later, np.nan, made.values))
-        hits = 0
-        for reports, start in zip(METHODS[method](cut), made.start, strict=True):
-            right = [t for t in reports if t.size < 0 and t.night >= start > t.start - 6]
-            hits += any(t.confirmed or known == 1 for t in right)
-        shares.append(hits / count)
+    for many in (1, 2):
+        pairs = zip(METHODS[method](known(made, many)), made.start, strict=True)
+        shares.append(sum(loss_is_known(*pair, confirmed=many == 2) for pair in pairs) / count)
     return shares
 
 
@@ -216,6 +239,9 @@ def _cell(task: tuple) -> tuple:
     what, method, name, plan, count, seed = task
     if method == BACK:
         return what, method, name, taken_back(plan, count, seed)
+    if method == BEST:
+        shares = [oracle.last_loss_found_by(one, ORACLE, seed, 14) for one in plan]
+        return what, method, name, shares
     return what, method, name, MEASURES[what](method, plan, count, seed)
 
 

@@ -44,15 +44,16 @@ def judged(made: nights.Nights) -> list[trend.SeriesJudgement]:
     return trend.judge_all([(values, "higher", second) for values, second in pairs], False)
 
 
-def ours(made: nights.Nights) -> list[list[Report]]:
+def reports(judgement: trend.SeriesJudgement) -> list[Report]:
     kinds = {"regression": "lasting", "improvement": "lasting"}
     return [
-        [
-            Report(kinds.get(f.kind, f.kind), f.start, f.detected, f.size, f.revised, f.confirmed)
-            for f in one.findings
-        ]
-        for one in judged(made)
+        Report(kinds.get(f.kind, f.kind), f.start, f.detected, f.size, f.revised, f.confirmed)
+        for f in judgement.findings
     ]
+
+
+def ours(made: nights.Nights) -> list[list[Report]]:
+    return list(map(reports, judged(made)))
 
 
 Method = Callable[[nights.Nights], list[list[Report]]]
