@@ -1,7 +1,9 @@
 """How well changes are found in synthetic nightly series, night by night, by ours and by others.
 
 ``python -m bench.detection`` in ``tests/`` prints the tables; ``--write`` also writes
-``docs/detection.md``. Seeds from 460,000 on are used nowhere else: nothing was tuned to them.
+``docs/detection.md``, and ``--keep`` takes the results of the slow methods from that page: they
+depend on the series alone, and are most of the time. Seeds from 460,000 on are used nowhere else:
+nothing was tuned to them.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -245,17 +248,47 @@ def _cell(task: tuple) -> tuple:
     return what, method, name, MEASURES[what](method, plan, count, seed)
 
 
-def measure(count: int, each: int, say: Callable[[str], None]) -> dict:
+def kept(page: str) -> dict[tuple[str, str], str]:
+    """The results of the slow methods in the tables of a page: method and cell -> text."""
+    found: dict[tuple[str, str], str] = {}
+    heads: list[str] = []
+    for line in page.splitlines():
+        row = [cell.strip() for cell in line.strip("|").split("|")] if line[:1] == "|" else []
+        if not row or not heads:
+            heads = row
+            continue
+        pairs = zip(heads, row, strict=False)
+        found |= {(head, row[0]): cell for head, cell in pairs if head in SLOW}
+    return found
+
+
+def value_of(what: str, text: str) -> float | list[float]:
+    """What a cell of a table of that kind says."""
+    numbers = [float(part.strip(" %")) for part in text.split("/")]
+    if what in ("alarms", "upgrades"):
+        return numbers[0]
+    shares = [number / 100 for number in numbers]
+    return shares[0] if what in ("transient", "drift") else shares
+
+
+def measure(
+    count: int, each: int, say: Callable[[str], None], known: dict[tuple[str, str], str]
+) -> dict:
     """All cells.
 
     :arg each: series of a cell of several changes, of upgrades, and of quiet series.
+    :arg known: results that are not measured again.
     """
+    found: dict = {}
     tasks = []
 
     def add(what: str, cells: dict, series: float, seed: int = SEED) -> None:
         few = (count * STEPS if what in NARROW else series) / 5
         for number, (name, plan) in enumerate(cells.items()):
             for method in columns(what):
+                if (method, name) in known:
+                    found[what, method, name] = value_of(what, known[method, name])
+                    continue
                 part = max(1, int(few if method in SLOW else series))
                 tasks.append((what, method, name, plan, part, seed + number))
 
@@ -288,7 +321,6 @@ def measure(count: int, each: int, say: Callable[[str], None]) -> dict:
     add("several", several_cells(), each, SEED + 1000)
     add("upgrades", upgrade_cells(), each, SEED + 2000)
     add("quiet", quiet_cells(), each, SEED + 3000)
-    found: dict = {}
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for what, method, name, value in pool.map(_cell, tasks):
             found[what, method, name] = value
@@ -397,7 +429,15 @@ def main() -> None:
         help="in a cell of the aims, of several changes, of upgrades and of quiet series",
     )
     parser.add_argument("--write", action="store_true", help="write docs/detection.md")
+    parser.add_argument("--keep", action="store_true", help="the slow methods as in that page")
     given = parser.parse_args()
+    few = max(1, int(given.series * STEPS / 5))
+    slowly, known = time.strftime("%Y-%m-%d"), {}
+    if given.keep:
+        old = (DOCS / "detection.md").read_text(encoding="utf-8")
+        if f" {given.aims}\nseries, {few} for " not in old:
+            parser.error("--keep is with as many series as that page has")
+        known, slowly = kept(old), re.findall(r"on (\d{4}-\d\d-\d\d)", old)[-1]
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
@@ -408,13 +448,14 @@ def main() -> None:
     reached = aims(given.aims)
     say(reached)
     apart = small_steps(given.aims, say)
-    found = tables(measure(given.series, given.aims, say))
+    found = tables(measure(given.series, given.aims, say, known))
     page = PAGE.read_text(encoding="utf-8").format(
         **found,
         aims=reached,
         apart=apart,
         each=given.aims,
-        few=max(1, int(given.series * STEPS / 5)),
+        few=few,
+        slowly=slowly,
         otava=OTAVA_IS.format(otava_version()) if otava_version() else NO_OTAVA,
         upgrades_aim=UPGRADES_AIM,
         speed=fast,

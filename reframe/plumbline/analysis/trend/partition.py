@@ -43,13 +43,13 @@ WARM_UP = 20
 #: Autocorrelated noise that is tried: correlation from one night to the next, and variance as a
 #: multiple of the white noise's. The first is none. More kinds explain more of what is no change,
 #: and take time in proportion.
-NOISES = ((0.0, 0.0), (0.9, 4.0), (0.95, 0.5), (0.95, 4.0))
+NOISES = ((0.0, 0.0), (0.9, 4.0), (0.96, 0.5), (0.96, 4.0))
 #: Nights from which a series is known: its noise is that of so many, and what costs more in a young
 #: series does so in these.
 MEMORY = 100
 #: Nats that a change costs one night after another (see :func:`_cost_of_change`): its odds, and a
 #: new level that may be anywhere within 50 sigma.
-CHANGE = 4.5
+CHANGE = 4.6
 #: Nats that a change needs to be reported, beside its cost.
 EVIDENCE = 0.5
 #: Nats that autocorrelated noise costs on each of the first nights, together as much as a change
