@@ -13,7 +13,7 @@ QUICK := $(addprefix tests/test_,$(addsuffix .py,\
 OURS := PLUMBLINE_SITE=$(CURDIR)
 BENCH := cd tests && ../$(BIN)/python -m bench
 
-.PHONY: help run build check test test-cluster test-all ground ground-all packages cluster-packages lint docs golden inventories lock bench detection setup
+.PHONY: help run build check test test-cluster test-all ground ground-all packages cluster-packages lint docs golden inventories lock bench detection constants setup
 
 help: ## print this list, as `make` alone does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ detection: setup ## measure detection and false alarms of trend, compare, screen
 	@$(BENCH).screen --write
 	@$(BENCH).clear --write
 	@$(BENCH).sweep --write
+
+constants: setup ## measure what each constant of trend decides: ten minutes
+	@$(BENCH).constants --write $(ARGS)
 
 setup: $(VENV)/complete ## create .venv with all dependencies
 	@$(BIN)/plumbline setup

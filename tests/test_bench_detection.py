@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from concurrent.futures import ProcessPoolExecutor
+
 import nights
 import numpy as np
 import pytest
-from bench import real
-from bench.detection import beyond_upgrades, known_by, of_last_loss
+from bench import constants, real
+from bench.detection import beyond_upgrades, kept, known_by, of_last_loss, value_of
 from bench.methods import Report
 from nights import LEVEL, Plan
+from plumbline.analysis import trend
+from plumbline.analysis.trend import reading
 
 
 def test_series_of_several_changes():
@@ -70,6 +75,16 @@ def test_a_bound_knows_a_loss_on_its_first_night(size, share):
     assert known_by("ReFrame, ±5 %", plan, 5, 1) == [share, share]
 
 
+def test_results_of_slow_methods_are_kept_from_the_page():
+    page = (
+        "|  | Otava | ours |\n|--|--|--|\n| a | 75 / 100 | 1 / 2 |\n\n| b | c |\n|--|--|\n| d | 3 |"
+    )
+    assert kept(page) == {("Otava", "--"): "--", ("Otava", "a"): "75 / 100"}
+    assert value_of("several", "75 / 100") == [0.75, 1.0]
+    assert value_of("steps", "25.0% / 50.0% / 100.0%") == [0.25, 0.5, 1.0]
+    assert (value_of("alarms", "4.167"), value_of("drift", "87.5%")) == (4.167, 0.875)
+
+
 def test_labels_are_rows_of_a_file(tmp_path):
     path = tmp_path / "n.csv"
     path.write_text(
@@ -83,3 +98,30 @@ def test_labels_are_rows_of_a_file(tmp_path):
 )
 def test_a_label_is_found_near_it_and_soon(start, night, found):
     assert real.hits([Report("lasting", start, night, 0.05)], [100]) == found
+
+
+def _loaded(*change) -> tuple[int, int]:
+    constants.load(*change)
+    return reading.LONGEST, trend.RECENT
+
+
+def test_what_is_derived_from_a_constant_follows_it():
+    # In a process of its own, since the modules are loaded anew.
+    with ProcessPoolExecutor(1) as pool:
+        assert pool.submit(_loaded, "LONGEST", 10).result() == (10, 20)
+        assert pool.submit(_loaded).result() == (reading.LONGEST, trend.RECENT)
+
+
+def test_the_page_has_each_constant_as_it_is():
+    page = (constants.DOCS / "trend-constants.md").read_text()
+    assert len(constants.tuned()) <= 15
+    for variant in constants.variants(constants.tuned()):
+        name = f"`{variant.name}`" if variant.name else ""
+        assert re.search(rf"^\| {name} +\| {re.escape(variant.label)} +\|", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("more", "beyond"), [([1] * 9, False), ([1] * 10, True), ([3, -3], False)])
+def test_a_difference_is_beyond_chance_by_its_standard_errors(more, beyond):
+    first = np.zeros(20)
+    values = np.pad(np.array(more, dtype=float), (0, 20 - len(more)))
+    assert constants.differs(values, first) == beyond
