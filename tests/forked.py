@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import json
 import os
 import select
@@ -93,6 +94,16 @@ def _serve() -> list[str]:
 
 
 if __name__ == "__main__":
+    status = 1
+
+    def end() -> None:
+        """To tear all modules down would take longer than many commands."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+    # The first to be registered is the last to be called, after all threads.
+    atexit.register(end)
     # As in their scripts.
     sys.path[0] = str(BIN)
     import plumbline.check.benchmark
@@ -101,6 +112,13 @@ if __name__ == "__main__":
     import plumbline.session.session
     import reframe.frontend.cli
 
+    # No collection touches, and so copies, what is loaded.
+    gc.freeze()
     sys.argv = _serve()
     command = plumbline.cli if Path(sys.argv[0]).name == "plumbline" else reframe.frontend.cli
-    sys.exit(command.main())
+    try:
+        status = command.main() or 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        raise
+    sys.exit(status)
