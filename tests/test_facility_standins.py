@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from types import SimpleNamespace
 import facility
 import pytest
 import yaml
-from facility import launch, launch_mpi, main, programs
+from facility import launch, launch_mpi, main, programs, server
 from facility import machine as machines
 from facility import run as runs
 from facility.faults import Faults
@@ -920,6 +921,35 @@ def test_jobs_wait_for_nodes() -> None:
     assert re.search(r"^1002 .*PEND", text, re.M)
     Path("go").touch()
     site.until(lambda text: text.count("DONE") == 2, *ask, "1001", "1002")
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_command_has_the_callers_streams_folder_and_environment(served: bool) -> None:
+    """Run by the server, or where it is gone by the process that was started."""
+    site = Site("frontier")
+    if not served:
+        site.env[server.VARIABLE] = "gone"
+    Path("job.sh").write_text(script("#SBATCH", "--partition=batch\n--time=1", "exit $CODE"))
+    site.env["CODE"] = "3"
+    assert site.run("sbatch", "--wait", "job.sh") == ("Submitted batch job 1001\n", "", 3)
+    out, err, code = site.run("sbatch", "elsewhere.sh")
+    assert (out, code) == ("", 1) and "FileNotFoundError" in err
+    (site.state / "machine.json").unlink()
+    assert site.run("srun", "true")[2] == 1
+    lsf = Site("peak")
+    if not served:
+        lsf.env[server.VARIABLE] = "gone"
+    assert "Job <1002>" in lsf.run("bsub", stdin=script("#BSUB", "-nnodes 1\n-W 5"))[0]
+
+
+def test_a_command_of_the_server_ends_with_the_one_who_called() -> None:
+    site = Site("eagle", fault={"kind": "hang"})
+    process = subprocess.Popen(["omp-stream"], env=site.env, stdout=subprocess.PIPE)
+    assert process.stdout.readline()
+    process.kill()
+    # The output ends when nobody has it any more.
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_lsf_runs_a_job() -> None:

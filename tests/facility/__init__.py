@@ -29,7 +29,7 @@ def environment(
     :arg base: the environment to start from; the process' own without.
     :raises KeyError: if no such machine is known.
     """
-    from . import login, machine
+    from . import login, machine, server
 
     machine.prepare(system, state)
     found = {
@@ -41,6 +41,7 @@ def environment(
         "PATH": f"{BIN}:{found.get('PATH', os.defpath)}",
         "FACILITY_STATE": str(state),
         "FACILITY_SYSTEM": system,
+        server.VARIABLE: server.started(),
     }
     # Defined by the login in every shell, and handed on as bash does it.
     modules = machine.machines()[system].get("modules", {})
