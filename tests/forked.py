@@ -108,6 +108,7 @@ if __name__ == "__main__":
     sys.path[0] = str(BIN)
     import plumbline.check.benchmark
     import plumbline.cli
+    import plumbline.operate.nightly
     import plumbline.session.run
     import plumbline.session.session
     import reframe.frontend.cli

@@ -9,12 +9,14 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import demo_history
 import foreign
+import forked
 import pytest
 from foreign import ROOT
 
@@ -128,6 +130,10 @@ class Checkout:
         env = self.history if READS_HISTORY.match(text) else self.facility
         if READS_CHECKOUT.match(text):
             env = self.plain
+        program, *words = shlex.split(text)
+        if str(foreign.BIN / program) in forked.COMMANDS and not re.search(r"[;|&<>$()]", text):
+            command = [str(foreign.BIN / program), *words]
+            return subprocess.CompletedProcess(text, *forked.run(command, env, self.place, 600))
         return subprocess.run(
             ["bash", "-c", text], env=env, cwd=self.place, capture_output=True, text=True,
             check=False, timeout=600,
