@@ -12,8 +12,19 @@
 #   STANDIN_LOG      file that gets a line for each start of rank 0
 #   STANDIN_ARGS     file that gets the program's arguments, a line each
 
-# Rank 0 alone prints.
-[ "${PMI_RANK:-0}" = 0 ] || exit 0
+pause() {
+    [ -z "${STANDIN_SLEEP:-}" ] || sleep "$STANDIN_SLEEP"
+    while [ -n "${STANDIN_WAIT:-}" ] && [ ! -e "$STANDIN_WAIT" ]; do
+        sleep 0.05
+    done
+}
+
+# Rank 0 alone prints. The others wait as it does: once a rank has ended, MPICH's proxy polls without
+# a pause, and keeps a core busy, until all have.
+if [ "${PMI_RANK:-0}" != 0 ]; then
+    [ -n "${STANDIN_ONCE:-}" ] || pause
+    exit 0
+fi
 sample=0
 [ ! -f samples.txt ] || sample=$(grep -c '' samples.txt)
 [ -z "${STANDIN_LOG:-}" ] || echo "$0 $sample" >>"$STANDIN_LOG"
@@ -38,11 +49,8 @@ replay() {
 # behave: what comes after the output.
 behave() {
     [ -z "${STANDIN_SAYS:-}" ] || echo "$STANDIN_SAYS" >&2
-    [ -z "${STANDIN_SLEEP:-}" ] || sleep "$STANDIN_SLEEP"
     [ -z "${STANDIN_FILL:-}" ] || [ "$sample" != 1 ] || dd if=/dev/zero of="$STANDIN_FILL" bs=4k
-    while [ -n "${STANDIN_WAIT:-}" ] && [ ! -e "$STANDIN_WAIT" ]; do
-        sleep 0.05
-    done
+    pause
     [ -z "${STANDIN_KILL:-}" ] || kill -s "$STANDIN_KILL" $$
     exit "${STANDIN_STATUS:-0}"
 }

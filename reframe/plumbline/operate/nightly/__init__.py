@@ -82,9 +82,7 @@ def run(options: NightlyOptions, say: Callable[[str], None]) -> int:
     # Checked once, before any session.
     configuration.check_mode(options.mode)
     query = "--show-config=systems/0/name"
-    settings = plan.reframe([query], options.system)
-    if options.arguments:
-        plan.reframe([*options.arguments, query], options.system)
+    settings = plan.reframe([*options.arguments, query], options.system)
     system = json.loads(settings.strip().splitlines()[-1])
     with _locked(paths.results(), system) as lock:
         done, sessions = _run_sessions(options, lock)
