@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import dry_runs
@@ -29,6 +30,7 @@ import yaml
 from click.testing import CliRunner
 from plumbline.check.scratch import has_direct_io
 from plumbline.cli import main
+from plumbline.session import plan
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -44,6 +46,9 @@ os.environ["PLUMBLINE_LOCKS"] = tempfile.mkdtemp(prefix="plumbline-locks-")
 # Nor do they see what a developer keeps in site/.
 os.environ["PLUMBLINE_SITE"] = f"{os.environ['PLUMBLINE_LOCKS']}/site"
 atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True)
+
+# The ReFrame that a command within this process starts is forked, as the commands of the tests are.
+plan.subprocess = SimpleNamespace(run=forked.completed)
 
 # No test asserts how long something takes: cores may be busy.
 hypothesis.settings.register_profile("plumbline", deadline=None)

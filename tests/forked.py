@@ -54,6 +54,15 @@ def run(
     return code, out, err
 
 
+def completed(
+    command: list[str], env: dict[str, str], **options: object
+) -> subprocess.CompletedProcess[str]:
+    """As :func:`subprocess.run`, of any command; those of :data:`COMMANDS` are forked."""
+    if command[0] not in COMMANDS:
+        return subprocess.run(command, env=env, **options)
+    return subprocess.CompletedProcess(command, *run(command, env, Path.cwd(), patience=600))
+
+
 @functools.cache
 def _server(thread: int, env: tuple[tuple[str, str], ...]) -> subprocess.Popen:
     """The process that the commands of a thread are forked from; it ends with this one."""
