@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import os
+
 from reframe.core.runtime import runtime
 
 from plumbline.core import paths
@@ -80,4 +83,11 @@ def of_scale(scale) -> str:
 
 def references() -> lookup.References:
     """Return the reference tables."""
+    return _references(os.environ.get("PLUMBLINE_SITE"))
+
+
+@functools.cache
+def _references(site: str | None) -> lookup.References:
+    """Return the tables of a site. They are needed for each value of each figure, and to look up
+    their folders each time takes a tenth of a session."""
     return lookup.loaded(paths.reference())
