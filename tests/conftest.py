@@ -67,10 +67,10 @@ COLUMNS = [
 #: The slowest test files, the slowest first.
 SLOWEST = [
     *("facility", "cluster", "ground", "tutorial"),
-    *("commands", "sweep", "nightly", "onboarding", "facility_faults"),
-    *("pairs", "kill", "checks", "queues", "site_configuration", "fuzz", "screen", "plain"),
-    *("reframe_versions", "trend", "faults", "report_browser", "session", "inventory", "host"),
-    *("inventories", "report", "own_benchmark", "compare", "power", "history", "interrupted"),
+    *("report_browser", "commands", "sweep", "nightly", "onboarding", "inventories", "kill"),
+    *("facility_faults", "fuzz", "pairs", "report", "checks", "queues", "site_configuration"),
+    *("screen", "plain", "reframe_versions", "trend", "faults", "session", "inventory", "host"),
+    *("own_benchmark", "compare", "power", "history", "interrupted"),
 ]
 
 

@@ -244,6 +244,7 @@ def scontrol(words: list[str], machine: Machine) -> int:
     elif kind in ("partition", "config", "topology"):
         login.scontrol(kind, machine)
     elif kind == "partitions":
+        # ReFrame asks for the default one when it distributes a check over nodes.
         for number, name in enumerate(machine.facts["queues"]):
             print(f"PartitionName={name} Default={'NO' if number else 'YES'}")
     elif kind in ("node", "nodes"):
@@ -265,10 +266,6 @@ def scontrol(words: list[str], machine: Machine) -> int:
                 f"ThreadsPerCore={machine.smt} Partitions={','.join(machine.facts['queues'])} "
                 + ("Reason=bad memory [root@2026-11-20T09:00:00]" if node in away else "")
             )
-    elif kind == "partitions":
-        # ReFrame asks for the default one when it distributes a check over nodes.
-        for index, queue in enumerate(machine.facts["queues"]):
-            print(f"PartitionName={queue} Default={'NO' if index else 'YES'} State=UP")
     else:
         raise Refused(f"invalid entity: {kind} for keyword: show")
     return 0

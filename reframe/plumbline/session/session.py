@@ -58,8 +58,9 @@ _LAST = 60
 #: Seconds that the clock may be corrected by without a note.
 _JUMP = 5
 
-#: Whether a check that ReFrame cannot load is refused; otherwise ReFrame warns of it.
-complete = configuration.COMPLETE in os.environ
+#: Whether a check that ReFrame cannot load is refused, as the variable also asks for; otherwise
+#: ReFrame warns of it.
+complete = False
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -104,7 +105,8 @@ def watch(session: Session) -> None:
 
     def load(loader, load_all):
         try:
-            return session.loading.load(loader, load_all, complete=complete)
+            whole = complete or configuration.COMPLETE in os.environ
+            return session.loading.load(loader, load_all, complete=whole)
         except Fault as err:
             refuse(err)
 
