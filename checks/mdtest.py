@@ -47,6 +47,13 @@ class Mdtest(Benchmark):
         """The size of each file as in the papers, such as ``32KiB``."""
         return f"{self.write_bytes // 1024}KiB"
 
+    def lay_out(self, partition, topology):
+        settings = (partition.extras.get("file_systems") or {}).get(self.file_system, {})
+        if settings.get("node_local") or settings.get("resource"):
+            # The first task creates the folders of all, on its own node.
+            self.nodes = 1
+        return super().lay_out(partition, topology)
+
     @property
     def shifted(self) -> bool:
         """Whether each task uses the files that a task of another node created."""

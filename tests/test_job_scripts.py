@@ -71,12 +71,12 @@ def test_a_version_is_no_other_one() -> None:
 ONE = ["-n", "osu_p2p.*test=latency.*placement=on-socket", "--tag=.*"]
 
 
-def rendered(folder: Path) -> Path:
-    """The job script of one case of Theta."""
+def rendered(folder: Path, system: str = "theta", words: list[str] = ONE) -> Path:
+    """The job script of one case."""
     done = subprocess.run(
-        [str(foreign.BIN / "reframe"), "--system=theta", "-c", str(foreign.ROOT / "checks"),
-         *ONE, "--dry-run"],
-        env=foreign.variables("theta", folder), cwd=folder, capture_output=True, text=True,
+        [str(foreign.BIN / "reframe"), f"--system={system}", "-c", str(foreign.ROOT / "checks"),
+         *words, "--dry-run"],
+        env=foreign.variables(system, folder), cwd=folder, capture_output=True, text=True,
     )  # fmt: skip
     (path,) = folder.glob("results/sessions/*/stage/**/rfm_job.sh")
     assert done.returncode == 0, done.stdout
@@ -120,6 +120,20 @@ def test_a_conflict_of_modules_fails_the_case_before_its_job(tmp_path: Path) -> 
     assert (ended.code, record["result"]) == (1, "error")
     assert record["code"] == "build.modules-not-loaded"
     assert " intel/19.1.0.166 " in record["reason"]
+
+
+# -- nodes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("file_system", "nodes"), [("alpine", 2), ("burst-buffer", 1)])
+def test_mdtest_has_one_node_where_each_has_its_own_file_system(
+    tmp_path: Path, file_system: str, nodes: int
+) -> None:
+    """Its first task creates the folders of all, which on other nodes would not exist."""
+    foreign.prepare("summit", tmp_path)
+    words = ["-n", f"mdtest%.*={file_system}", "--tag=.*"]
+    script = rendered(tmp_path, "summit", words).read_text()
+    assert f"#BSUB -nnodes {nodes}\n" in script
 
 
 # -- time ----------------------------------------------------------------------------------------
