@@ -39,13 +39,15 @@ test-cluster: setup cluster-packages ## run the tests on a Slurm cluster of virt
 	@$(BIN)/python -m pytest -m cluster $(ARGS)
 
 test-all: setup packages cluster-packages ## run all tests, as CI does
-	@$(BIN)/python -m pytest -m '' $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest -m 'not ground' $(WORKERS) $(ARGS)
 
 ground: setup cluster-packages ## a small machine to play with, whose physics is known; needs root
 	@cd tests && ../$(BIN)/python -m ground
 
 ground-all: setup cluster-packages ## inject the whole list of faults into it: docs/proving-ground.md
 	@cd tests && ../$(BIN)/python -m ground.faults $(ARGS)
+	@test -n '$(ARGS)' || { cd tests && ../$(BIN)/python -m ground.bench; }
+	@test -n '$(ARGS)' || $(BIN)/python -m pytest -q -m ground
 
 packages:
 	@command -v slurmctld munged chromium promtool prometheus-node-exporter | wc -l | grep -qx 5 || { \

@@ -66,7 +66,7 @@ SlurmdLogFile={folder}/slurmd.%n.log
 SlurmdSpoolDir={folder}/spool.%n
 SlurmdParameters=config_overrides
 SlurmctldParameters=idle_on_node_suspend
-SlurmdTimeout=10
+SlurmdTimeout={timeout}
 KillWait=2
 MinJobAge=300
 ReturnToService=2
@@ -170,6 +170,8 @@ class Cluster:
     """
 
     host = "virtual"
+    #: Seconds without an answer after which Slurm takes a node for down.
+    timeout = 10
     #: Longest that one step of bringing it up may take, in seconds.
     patience: float = PATIENCE
     names: tuple[str, ...] = NODES
@@ -228,7 +230,7 @@ class Cluster:
 
     def slurm_conf(self) -> str:
         """What slurm.conf has whatever the nodes are."""
-        return SLURM_CONF.format(host=self.host, folder=self.folder)
+        return SLURM_CONF.format(host=self.host, folder=self.folder, timeout=self.timeout)
 
     def _file(self, name: str, data: bytes) -> Path:
         path = self.folder / name

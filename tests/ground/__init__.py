@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -69,7 +70,7 @@ class Ground(Cluster):
 
     def __init__(self, folder: Path, machine: Machine):
         super().__init__(folder)
-        self.machine, self.names = machine, machine.names
+        self.machine, self.names, self.timeout = machine, machine.names, machine.timeout
         self.limits = Limits(folder.name)
         self.env |= {"PLUMBLINE_SCRATCH": SCRATCH, "GROUND": str(folder)}
 
@@ -138,6 +139,8 @@ class Ground(Cluster):
     def start_node(self, name: str) -> None:
         disk = self.folder / "disks" / name
         self.run("truncate", f"--size={self.machine.disk_size}M", disk)
+        # The kernel lets go of a killed node's some time after its last process.
+        self._wait(lambda: not self._device(name))
         self.run("mkfs.ext2", "-q", "-F", disk)
         super().start_node(name)
         self.cpu(name, 100)
@@ -223,15 +226,21 @@ class Ground(Cluster):
 
     def swap(self, node: str, unit: int = 1) -> None:
         """Replaces a node with another unit of the same name, or with the first one, 0."""
+        began = self._began(node)
         self.kill_node(node)
-        self.until_down(node)
         within = ("ip", "netns", "exec", node)
         # Its neighbours have the old address until it announces its own.
         self.run(*within, "sysctl", "-qw", "net.ipv4.conf.all.arp_notify=1")
         self.run(
             *within, "ip", "link", "set", INTERFACE, "address", self.machine.address(node, unit)
         )
-        self.repair()
+        self.start_node(node)
+        self._wait(lambda: self._began(node) != began and self.all_idle())
+
+    def _began(self, node: str) -> str:
+        """When a node's slurmd was started, as Slurm knows it."""
+        text = self.run("scontrol", "show", "node", node).stdout
+        return re.search(r"SlurmdStartTime=(\S+)", text)[1]
 
     def lose_management(self) -> None:
         """Takes the management network down once a session's job has run for some seconds."""

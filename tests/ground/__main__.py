@@ -43,18 +43,23 @@ def shell() -> int:
         tempfile.TemporaryDirectory(prefix="ground-") as folder,
         Ground(Path(folder), Machine.declared()) as ground,
     ):
-        site, command = Site(Path(folder, "site"), ground), Path(folder, "bin", "ground")
+        site = Site(Path(folder, "site"), ground)
         site.draft()
-        command.parent.mkdir()
-        command.write_text(
-            f"#!/bin/sh\nPYTHONPATH={Path(__file__).parents[1]} "
-            f'exec {sys.executable} -m ground "$@"\n'
-        )
-        command.chmod(0o755)
-        env = ground.env | site.env | {"PATH": f"{command.parent}:{site.env['PATH']}"}
         print(HELP.format(nodes=" ".join(ground.names), count=len(ground.names)), flush=True)
         words = [*ground.inside, "env", "-C", str(site.folder), "PS1=login$ ", "bash", "--norc"]
-        return subprocess.run(words, env=os.environ | env, check=False).returncode
+        env = os.environ | ground.env | variables(site)
+        return subprocess.run(words, env=env, check=False).returncode
+
+
+def variables(site: Site) -> dict[str, str]:
+    """The variables of a shell on the login node, which has the command ``ground``."""
+    command = site.there.folder / "bin" / "ground"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(
+        f'#!/bin/sh\nPYTHONPATH={Path(__file__).parents[1]} exec {sys.executable} -m ground "$@"\n'
+    )
+    command.chmod(0o755)
+    return site.env | {"PATH": f"{command.parent}:{site.env['PATH']}"}
 
 
 def change(name: str, where: str, value: str) -> None:

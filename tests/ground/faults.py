@@ -10,8 +10,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ground import Ground, Machine, missing, page
@@ -63,19 +63,31 @@ class Fault:
     :ivar injected: the loss, as a fraction of the healthy rate, where it is one.
     :ivar measure: which command of a night is to find it: ``pairs`` or ``nodes``, then ``screen``;
         or ``hosts``: the pairs, then ``compare`` by the facts of the hosts.
+    :ivar node: where it happens.
     :ivar expected: what may be named for it, as ``node r1n3``.
-    :ivar blamed: the node that messages must name, and no other; None for all nodes.
     :ivar machine: fields of the machine that differ from machine.yaml.
+    :ivar everywhere: whether messages must name all nodes, and not this one alone.
     """
 
     name: str
-    inject: Callable[[Ground], object]
-    heal: Callable[[Ground], object]
+    inject: Callable[[Ground, str], object]
+    heal: Callable[[Ground, str], object]
     measure: str
     injected: float | None = None
+    node: str = NODE
     expected: tuple[str, ...] = (f"node {NODE}",)
     machine: dict[str, float] = field(default_factory=dict)
-    blamed: str | None = NODE
+    everywhere: bool = False
+
+    def at(self, node: str) -> Fault:
+        """The same at another node."""
+        name, *expected = (text.replace(self.node, node) for text in (self.name, *self.expected))
+        return replace(self, name=name, node=node, expected=tuple(expected))
+
+    @property
+    def sessions(self) -> str:
+        """What a night measures to find it: ``pairs`` or ``nodes``."""
+        return "nodes" if self.measure == "nodes" else "pairs"
 
 
 def link(percent: float, name: str = NODE, **machine: float) -> Fault:
@@ -87,12 +99,24 @@ def link(percent: float, name: str = NODE, **machine: float) -> Fault:
     where = ", uplinks oversubscribed" if machine else ""
     return Fault(
         f"{kind} of {name} at {percent:g} %{where}",
-        lambda ground: ground.rate(name, percent),
-        lambda ground: ground.rate(name, 100),
+        lambda ground, link: ground.rate(link, percent),
+        lambda ground, link: ground.rate(link, 100),
         "pairs",
         round(1 - percent / 100, 3),
+        name,
         expected,
         machine,
+    )
+
+
+def wrong_mtu(size: int) -> Fault:
+    """A node's MTU that differs from its peers'. That is named, and its speed where it suffers."""
+    return Fault(
+        f"wrong MTU, {size}",
+        lambda ground, node: ground.mtu(node, size),
+        lambda ground, node: ground.mtu(node, ground.machine.mtu),
+        "pairs",
+        expected=(f"node {NODE}", f"setting {NODE}"),
     )
 
 
@@ -100,10 +124,10 @@ def link(percent: float, name: str = NODE, **machine: float) -> Fault:
 LOSSY = "burst 3kb limit 3kb"
 
 
-def without_management(ground: Ground) -> None:
+def without_management(ground: Ground, node: str) -> None:
     """Unplugs a node's cable to the management network."""
-    ground.cable(NODE, False, "m")
-    ground.until_down(NODE)
+    ground.cable(node, False, "m")
+    ground.until_down(node)
 
 
 FAULTS = (
@@ -111,123 +135,123 @@ FAULTS = (
     link(70, "r1"),
     link(90, **OVERSUBSCRIBED),
     link(70, "r1", **OVERSUBSCRIBED),
-    Fault(
-        "wrong MTU, 576",
-        lambda ground: ground.mtu(NODE, 576),
-        lambda ground: ground.mtu(NODE, ground.machine.mtu),
-        "pairs",
-        # Its setting differs from its peers' too.
-        expected=(f"node {NODE}", f"setting {NODE}"),
-    ),
+    wrong_mtu(576),
+    wrong_mtu(1400),
     Fault(
         "packets lost on a node's link",
-        lambda ground: ground.rate(NODE, 100, LOSSY),
-        lambda ground: ground.rate(NODE, 100),
+        lambda ground, node: ground.rate(node, 100, LOSSY),
+        lambda ground, node: ground.rate(node, 100),
         "pairs",
     ),
     Fault(
         "fabric's cable unplugged",
-        lambda ground: ground.cable(NODE, False),
-        lambda ground: ground.cable(NODE, True),
+        lambda ground, node: ground.cable(node, False),
+        lambda ground, node: ground.cable(node, True),
         "pairs",
     ),
     Fault(
         "program that hangs as it starts",
-        lambda ground: ground.hang(NODE, "IMB-MPI1"),
-        lambda ground: ground.idle(NODE),
+        lambda ground, node: ground.hang(node, "IMB-MPI1"),
+        lambda ground, node: ground.idle(node),
         "pairs",
     ),
     Fault(
         "another node under the same name",
-        lambda ground: ground.swap(NODE),
-        lambda ground: ground.swap(NODE, 0),
+        lambda ground, node: ground.swap(node),
+        lambda ground, node: ground.swap(node, 0),
         "hosts",
     ),
     Fault(
         "management network down in a session",
-        lambda ground: ground.lose_management(),
-        lambda ground: ground.regain_management(),
+        lambda ground, _: ground.lose_management(),
+        lambda ground, _: ground.regain_management(),
         "pairs",
-        blamed=None,
+        everywhere=True,
     ),
     Fault(
         "scratch disk at 50 %",
-        lambda ground: ground.disk(NODE, 50),
-        lambda ground: ground.disk(NODE, 100),
+        lambda ground, node: ground.disk(node, 50),
+        lambda ground, node: ground.disk(node, 100),
         "nodes",
         0.5,
     ),
     Fault(
         "scratch disk full",
-        lambda ground: ground.fill(NODE),
-        lambda ground: ground.empty(NODE),
+        lambda ground, node: ground.fill(node),
+        lambda ground, node: ground.empty(node),
         "nodes",
     ),
     Fault(
         "CPUs at half by quota",
-        lambda ground: ground.cpu(NODE, 50),
-        lambda ground: ground.cpu(NODE, 100),
+        lambda ground, node: ground.cpu(node, 50),
+        lambda ground, node: ground.cpu(node, 100),
         "nodes",
         0.5,
         # Its quota differs too.
-        (f"node {NODE}", f"setting {NODE}"),
+        expected=(f"node {NODE}", f"setting {NODE}"),
     ),
     Fault(
         "process that keeps a core busy",
-        lambda ground: ground.busy(NODE),
-        lambda ground: ground.idle(NODE),
+        lambda ground, node: ground.busy(node),
+        lambda ground, node: ground.idle(node),
         "nodes",
     ),
     Fault(
         "management cable unplugged",
         without_management,
-        lambda ground: ground.cable(NODE, True, "m"),
+        lambda ground, node: ground.cable(node, True, "m"),
         "nodes",
     ),
     Fault(
         "slurmd killed",
-        lambda ground: ground.kill_slurmd(NODE),
-        lambda ground: ground.kill_node(NODE),
+        lambda ground, node: ground.kill_slurmd(node),
+        lambda ground, node: ground.kill_node(node),
         "nodes",
     ),
     Fault(
         "node without power",
-        lambda ground: ground.kill_node(NODE),
-        lambda ground: None,
+        lambda ground, node: ground.kill_node(node),
+        lambda *_: None,
         "nodes",
     ),
 )
 
 
-def night(site: Site, fault: Fault, number: int, before: set[str]) -> Found:
-    """Measures one night with a fault, and what was said of it.
+def night(site: Site, faults: Sequence[Fault], number: int, before: set[str]) -> list[Found]:
+    """Measures one night with faults that one command is to find, and what was said of each.
 
     :arg before: what was flagged already.
     """
-    done = site.nodes() if fault.measure == "nodes" else site.pairs(1000 + number)
-    command = "sweep, screen" if fault.measure == "nodes" else "run, screen"
-    found = Found(fault.name, command, fault.injected)
+    by_nodes = faults[0].sessions == "nodes"
+    done = site.nodes() if by_nodes else site.pairs(1000 + number)
+    command = "sweep" if by_nodes else "run"
     code, flagged = site.screen()
     names = {name_of(entry): entry["size"] for entry in flagged}
-    known = [name for name in fault.expected if name in names]
-    found.false = tuple(sorted(names.keys() - before - {*fault.expected}))
-    found.said = tuple(sorted({r["code"] or r["result"] for r in bad_of(site)}))
-    found.code = code
-    if known:
-        found.night, found.named, found.size = number, known[0], names[known[0]]
-        return found
-    if fault.measure == "hosts" and (others := site.changed()):
-        found.command, found.named = "run, compare", " ".join(sorted(others))
-        found.night = number if others == {NODE} else 0
-        return found
-    # Not slow: the command that measures says it, or no one does.
-    blamed = {n for line in (done.stdout + done.stderr).splitlines() for n in said_of(line, site)}
-    if done.returncode and blamed:
-        found.command, found.code = command.split(",")[0], done.returncode
-        culprits = {fault.blamed} if fault.blamed else {*site.there.names}
-        found.night = number if blamed == culprits else 0
-        found.named = "all nodes" if blamed == {*site.there.names} else " ".join(sorted(blamed))
-    return found
+    expected = {name for fault in faults for name in fault.expected}
+    false = tuple(sorted(names.keys() - before - expected))
+    said = tuple(sorted({r["code"] or r["result"] for r in bad_of(site)}))
+    # What is not slow, the command that measures says, or no one does.
+    output = (done.stdout + done.stderr).splitlines() if done.returncode else []
+    blamed = {node for line in output for node in said_of(line, site)}
+    everyone, struck = {*site.there.names}, {fault.node for fault in faults}
+    told = []
+    for fault in faults:
+        found = Found(fault.name, f"{command}, screen", fault.injected, false=false, said=said)
+        found.code = code
+        known = [name for name in fault.expected if name in names]
+        others = site.changed("address") if fault.measure == "hosts" else set()
+        if known:
+            found.night, found.named, found.size = number, known[0], names[known[0]]
+        elif others:
+            found.command, found.named = f"{command}, compare", " ".join(sorted(others))
+            found.night = number if others == {fault.node} else 0
+        elif blamed:
+            found.command, found.code = command, done.returncode
+            found.named = "all nodes" if blamed == everyone else " ".join(sorted(blamed))
+            culprits = everyone if fault.everywhere else {fault.node}
+            found.night = number if culprits <= blamed <= culprits | struck else 0
+        told.append(found)
+    return told
 
 
 def bad_of(site: Site) -> list[dict]:
@@ -255,21 +279,24 @@ def said_of(line: str, site: Site) -> set[str]:
     return {blame[1]} if blame else {n for n in site.there.names if re.search(rf"\b{n}\b", line)}
 
 
-def tried(site: Site, fault: Fault, healthy: Path) -> Found:
-    """Injects a fault, measures nights until it is found, and heals it. A node that does not
-    answer is started again."""
+def tried(site: Site, faults: Sequence[Fault], healthy: Path) -> list[Found]:
+    """Injects faults at once, measures nights until all are found, and heals them. A node that does
+    not answer is started again.
+
+    :arg faults: different ones of different nodes, of which none hides another.
+    """
     site.restore(healthy)
     before = {name_of(entry) for entry in site.screen()[1]}
-    fault.inject(site.there)
-    try:
+    with contextlib.ExitStack() as healing:
+        healing.callback(site.there.repair)
+        for fault in faults:
+            fault.inject(site.there, fault.node)
+            healing.callback(fault.heal, site.there, fault.node)
         for number in range(1, NIGHTS + 1):
-            found = night(site, fault, number, before)
-            if found.night:
+            found = night(site, faults, number, before)
+            if all(each.night for each in found):
                 break
             site.day_passes()
-    finally:
-        fault.heal(site.there)
-        site.there.repair()
     return found
 
 
@@ -337,7 +364,7 @@ def measured_on(changes: dict[str, float], faults: list[Fault], nights: int) -> 
             known["machine"] = asdict(Machine.declared())
             known |= {"before": BEFORE, "nights": NIGHTS}
         place = "oversubscribed" if changes else "healthy"
-        measures = {"nodes" if fault.measure == "nodes" else "pairs" for fault in faults}
+        measures = {fault.sessions for fault in faults}
         measures = measures or {"pairs", "nodes"}
         healthy_nights(site, nights, measures, place)
         healthy = Path(kept, "results")
@@ -346,7 +373,7 @@ def measured_on(changes: dict[str, float], faults: list[Fault], nights: int) -> 
         site.strict = False
         for fault in faults:
             began = time.monotonic()
-            found = tried(site, fault, healthy)
+            (found,) = tried(site, [fault], healthy)
             with measured() as known:
                 known["faults"][fault.name] = asdict(found)
             print(f"{time.monotonic() - began:.0f} s: {found}", flush=True)

@@ -43,6 +43,7 @@ class Machine:
     disk_size: int
     cpu: float
     mtu: int
+    timeout: int
     mpi: dict[str, str]
 
     def __post_init__(self) -> None:

@@ -52,13 +52,6 @@ PAIRS = ("-n", "imb_node_pairs", "-S", "imb_node_pairs.num_samples=1")
 NODES = ("-n", "fio|cores", "-S", "fio.size=32", "-S", "fio.num_samples=3", "-S",
          "fio.num_warmups=0")  # fmt: skip
 
-#: GPCNeT under congestion, once, on the fewest nodes that it accepts.
-CONGESTION = ("-t", "full", "-n", "gpcnet_load.*scale=10", "-S", "gpcnet_load.num_samples=1", "-S",
-              "gpcnet_load.num_warmups=0")  # fmt: skip
-
-#: Bytes of GPCNeT's messages of bandwidth: of 128 KiB, its own, they take minutes over 50 Mbit/s.
-MESSAGE = 8192
-
 #: The date of a time, as sessions are called and as records have it.
 DATE = re.compile(r"(?<!\d)(\d{4})(-?)(\d{2})\2(\d{2})(?=T\d)")
 
@@ -107,25 +100,31 @@ class Site(LoginNode):
             "target_systems": [self.system],
         }
 
-    def add_gpcnet(self, program: Path) -> None:
-        """Adds an environment with GPCNeT, whose messages of bandwidth are of :data:`MESSAGE`."""
+    def add(self, name: str, features: list[str], programs: list[Path], **extras: object) -> None:
+        """Adds an environment with programs that the site has built itself, with the MPI of `make
+        run`.
+
+        :arg programs: one of each folder.
+        """
+        mpich = ROOT / ".tools" / "mpich"
+        # Its launcher is how the MPI of the programs is known.
+        folders = [*(str(program.parent) for program in programs), f"{mpich}/bin"]
         file = self.folder / "systems" / f"{self.system}.yaml"
         content = yaml.safe_load(file.read_text())
         content["environments"].append(
             {
-                "name": "gpcnet",
-                "features": ["gpcnet"],
-                "extras": {"provider": "path", "gpcnet_message_size": MESSAGE},
+                "name": name,
+                "features": features,
+                "extras": {"provider": "path", **extras},
                 "env_vars": [
-                    # The MPI of `make run`, with its launcher, of which the program's MPI is known.
-                    ["PATH", f"{program.parent}:{ROOT}/.tools/mpich/bin:$PATH"],
-                    ["LD_LIBRARY_PATH", f"{ROOT}/.tools/mpich/lib:$LD_LIBRARY_PATH"],
+                    ["PATH", f"{':'.join(dict.fromkeys(folders))}:$PATH"],
+                    ["LD_LIBRARY_PATH", f"{mpich}/lib:$LD_LIBRARY_PATH"],
                 ],
                 "target_systems": [self.system],
             }
         )
         (partition,) = content["systems"][0]["partitions"]
-        partition["environs"].append("gpcnet")
+        partition["environs"].append(name)
         file.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def expect(self, code: int, *words: str) -> subprocess.CompletedProcess[str]:
@@ -162,13 +161,18 @@ class Site(LoginNode):
         done = self.plumbline("screen", "--topology", topology, "--format", "json")
         return done.returncode, json.loads(done.stdout or "[]")
 
-    def changed(self) -> set[str]:
-        """The nodes of which ``plumbline compare`` lists changed facts, tonight against before."""
+    def changed(self, fact: str) -> set[str]:
+        """The nodes of which ``plumbline compare`` lists changed facts, tonight against before.
+
+        :arg fact: the end of their names, as ``address`` of ``net.fab0.address``.
+        """
         today = datetime.datetime.now(datetime.timezone.utc).date()
         sides = f"..{today - datetime.timedelta(days=1)}", f"{today}.."
         found = json.loads(self.plumbline("compare", *sides, "--format", "json").stdout or "{}")
         changes = (found.get("surroundings") or {"hosts": []})["hosts"]
-        return {node for change in changes for node in change["where"]}
+        return {
+            node for change in changes if change["what"].endswith(fact) for node in change["where"]
+        }
 
     def day_passes(self) -> None:
         """Dates every session back a day: nights follow each other within the hour."""

@@ -1,0 +1,67 @@
+"""What an operator runs on a healthy machine, from the first smoke test to the answer after a
+maintenance: nothing may fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ground.site import Site
+
+#: Disks of 96 MiB hold two files of 32 MiB, and one sample of each case is enough: the rates are
+#: what the machine is declared with.
+BRIEF = ("-S", "fio.size=32", "-S", "num_samples=1", "-S", "num_warmups=0")
+
+#: Of each side, the fewest sessions that are compared.
+SESSIONS = 3
+
+
+@dataclass
+class Step:
+    """What a command did.
+
+    :ivar codes: its exit codes, one each time that it ran.
+    :ivar cases: test cases that passed.
+    :ivar said: the last line that it printed.
+    :ivar false: what failed or was flagged.
+    """
+
+    command: str
+    codes: list[int] = field(default_factory=list)
+    cases: int = 0
+    said: str = ""
+    false: list[str] = field(default_factory=list)
+
+
+def operate(site: Site) -> list[Step]:
+    """Runs what is run on a machine whose system file was drafted. Each session is a night's."""
+    smoke = ("run", "--system", site.system, "--mode=smoke")
+    nightly = ("nightly", "--system", site.system)
+    steps = [_ran(site, "plumbline run --mode=smoke", smoke, SESSIONS)]
+    site.learn()
+    steps.append(_ran(site, "plumbline run --mode=smoke --strict", (*smoke, "--strict"), 1))
+    steps.append(_ran(site, "plumbline nightly", nightly, SESSIONS))
+    after = (*nightly, "--after-maintenance", "--mode=nightly", f"--sessions={SESSIONS}")
+    # Three sessions a side are few for noisy figures: "not enough data" is a right answer, and 2.
+    steps.append(_ran(site, "plumbline nightly --after-maintenance", after, 1, right=(0, 2)))
+    return steps
+
+
+def _ran(
+    site: Site, shown: str, words: tuple[str, ...], times: int, right: tuple[int, ...] = (0,)
+) -> Step:
+    step = Step(shown)
+    for _ in range(times):
+        done = site.plumbline(*words, *BRIEF)
+        lines = (done.stdout + done.stderr).splitlines()
+        step.codes.append(done.returncode)
+        step.said = lines[-1] if lines else ""
+        for fields in site.tonight():
+            if fields["result"] == "pass":
+                step.cases += 1
+            elif fields["result"] != "skip":
+                step.false.append(f"{fields['check']}: {fields['code'] or fields['result']}")
+        if done.returncode not in right and not step.false:
+            step.false.append(f"exit code {done.returncode}: {step.said}")
+        print(f"{shown}: {step}", flush=True)
+        site.day_passes()
+    return step
