@@ -21,14 +21,12 @@ class Step:
 
     :ivar codes: its exit codes, one each time that it ran.
     :ivar cases: test cases that passed.
-    :ivar said: the last line that it printed.
     :ivar false: what failed or was flagged.
     """
 
     command: str
     codes: list[int] = field(default_factory=list)
     cases: int = 0
-    said: str = ""
     false: list[str] = field(default_factory=list)
 
 
@@ -52,16 +50,15 @@ def _ran(
     step = Step(shown)
     for _ in range(times):
         done = site.plumbline(*words, *BRIEF)
-        lines = (done.stdout + done.stderr).splitlines()
         step.codes.append(done.returncode)
-        step.said = lines[-1] if lines else ""
         for fields in site.tonight():
             if fields["result"] == "pass":
                 step.cases += 1
             elif fields["result"] != "skip":
                 step.false.append(f"{fields['check']}: {fields['code'] or fields['result']}")
         if done.returncode not in right and not step.false:
-            step.false.append(f"exit code {done.returncode}: {step.said}")
+            step.false.append(f"exit code {done.returncode}")
+            print(done.stdout + done.stderr)
         print(f"{shown}: {step}", flush=True)
         site.day_passes()
     return step

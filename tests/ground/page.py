@@ -4,6 +4,7 @@ measured."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -49,8 +50,7 @@ def _step(step: dict) -> list[str]:
         str(len(codes)),
         ", ".join(map(str, sorted({*codes}))),
         str(step["cases"]),
-        "; ".join(step["false"]) or "none",
-        f"`{step['said']}`",
+        "; ".join(f"{n} x {what}" for what, n in Counter(step["false"]).items()) or "none",
     ]
 
 
@@ -71,7 +71,7 @@ def _congested(found: dict) -> list[str]:
 def render(measured: dict) -> str:
     """The page, from what was measured."""
     heads = ["fault", "command", "night", "flagged", "injected", "size", "false", "codes"]
-    steps = ["command", "times", "exit codes", "cases passed", "failed", "its last line"]
+    steps = ["command", "times", "exit codes", "cases passed", "failed"]
     return TEMPLATE.read_text().format(
         **measured,
         healthy_nights=_nights(measured["healthy"]),
