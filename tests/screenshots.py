@@ -124,7 +124,8 @@ def main(images: Path, tutorial: Path | None = None) -> None:
         waive = shot(browser, start, "#red", 1120, 620, "light", opened="li.row details.waive")
         (images / "waive.png").write_bytes(waive)
         latency = one(report, "checks/alder-osu-p2p-test-latency*").as_uri()
-        trend = shot(browser, latency, "section.figure", 1120, 800, "light", only=".figure figure")
+        history = "figure:has(.chart[data-kind=history])"
+        trend = shot(browser, latency, history, 1120, 800, "light", only=history)
         (images / "trend.png").write_bytes(trend)
         if tutorial:
             slow = (tutorial / "index.html").resolve().as_uri()
