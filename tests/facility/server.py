@@ -33,9 +33,11 @@ def started() -> str:
     """The socket of this process' server, which ends with this process."""
     folder = tempfile.TemporaryDirectory(prefix="facility-")
     path = f"{folder.name}/socket"
+    # In this package's folder, which so is where modules are found first.
     server = subprocess.Popen(
-        [sys.executable, "-I", "-S", __file__, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+        [sys.executable, "-E", "-s", "-S", "-m", "facility.server", path],
+        cwd=Path(__file__).resolve().parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
     server.stdout.readline()
     atexit.register(folder.cleanup)
     atexit.register(server.communicate)
@@ -103,5 +105,4 @@ def _called(call: socket.socket) -> int:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     serve(sys.argv[1])
