@@ -58,7 +58,8 @@ def completed(
     command: list[str], env: dict[str, str], **options: object
 ) -> subprocess.CompletedProcess[str]:
     """As :func:`subprocess.run`, of any command; those of :data:`COMMANDS` are forked."""
-    if command[0] not in COMMANDS:
+    # What PYTHONPATH brings is loaded when Python starts.
+    if command[0] not in COMMANDS or "PYTHONPATH" in env:
         return subprocess.run(command, env=env, **options)
     return subprocess.CompletedProcess(command, *run(command, env, Path.cwd(), patience=600))
 

@@ -251,7 +251,7 @@ def test_a_healthy_night_measures_what_was_declared(healthy: Path, there: Ground
     pairs, machine = values["pingpong_bandwidth"], there.machine
     assert {node for pair in pairs for node in pair.split(":")} == {*machine.names}
     # Headers, of TCP and Ethernet, take 2.2 %; and IMB's MB are 10^6 bytes, as tc's Mbit are bits.
-    assert [*pairs.values()] == pytest.approx([machine.link / 8 * 0.978] * len(pairs), rel=0.1)
+    assert [*pairs.values()] == pytest.approx([machine.link / 8 * 0.978] * len(pairs), rel=0.05)
     for metric in ("read_bandwidth", "write_bandwidth"):
         assert {*values[metric]} == {*machine.names}
         assert [*values[metric].values()] == pytest.approx(
@@ -346,7 +346,7 @@ def test_congestion_factors_rise_when_the_uplinks_are_narrowed():
         found = bench.congestion(site)
         print(found)
     factors = [figures["random_ring_latency_congestion_factor"] for figures in found]
-    assert factors == sorted({*factors}), factors
+    assert factors == sorted({*factors}) and factors[0] > 1, factors
     assert len(factors) == len(bench.UPLINKS)
     # Without congestion, two tasks share a node's link, or the uplink: what OSU has is what both
     # have. GPCNeT prints a decimal of MiB (2^20 bytes).
