@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from plumbline.analysis.distributions import t_isf
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.check.record import Record, case_name
 from plumbline.check.states import WARNINGS
@@ -228,12 +229,9 @@ def widening(sessions: int, rule: Tolerance, rules: Baseline) -> float:
     1 + pi/2n. Its ratio to the standard deviation of the n is Student's, with n - 1 degrees of
     freedom.
     """
-    # Imported here: slow to load, and only needed here.
-    from scipy import stats
-
     if not rule.spreads:
         return 1.0
-    allowed = stats.t.isf(rules.alarms, sessions - 1) * math.sqrt(1 + math.pi / (2 * sessions))
+    allowed = t_isf(rules.alarms, sessions - 1) * math.sqrt(1 + math.pi / (2 * sessions))
     return max(1.0, float(allowed) / rule.spreads)
 
 

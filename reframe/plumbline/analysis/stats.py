@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy import ndimage, stats
+
+from plumbline.analysis.distributions import normal_isf
 
 #: Factor from the median absolute deviation of normal values to their standard deviation.
 MAD_TO_STD = 1.4826
@@ -31,7 +32,8 @@ def hampel(values: np.ndarray, half_width: int = 5, sigmas: float = 3.0) -> np.n
     The scale is the robust standard deviation of all values from those medians.
     """
     values = np.asarray(values, dtype=float)
-    median = ndimage.median_filter(values, size=2 * half_width + 1, mode="nearest")
+    neighbours = sliding_window_view(np.pad(values, half_width, mode="edge"), 2 * half_width + 1)
+    median = np.median(neighbours, axis=1)
     limit = sigmas * MAD_TO_STD * np.median(np.abs(values - median))
     return np.clip(values, median - limit, median + limit)
 
@@ -109,6 +111,6 @@ def shift(before: np.ndarray, after: np.ndarray, inflate: float = 1.0) -> Shift:
     if not n or not m:
         raise ValueError("a shift needs values on both sides")
     pairs = np.sort(np.subtract.outer(after, before).ravel())
-    width = stats.norm.ppf(0.975) * math.sqrt(n * m * (n + m + 1) / 12) * inflate
+    width = normal_isf(0.025) * math.sqrt(n * m * (n + m + 1) / 12) * inflate
     low = max(math.floor(n * m / 2 - width), 0)
     return Shift(float(np.median(pairs)), float(pairs[low]), float(pairs[n * m - 1 - low]))

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
 from plumbline.analysis import screen
 from plumbline.analysis.clear.comparison import (
@@ -30,6 +29,7 @@ from plumbline.analysis.clear.comparison import (
     compare,
     verdicts,
 )
+from plumbline.analysis.distributions import t_isf
 from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.screen.input import NIGHT_HOURS, Group, natural, of_series
 from plumbline.core.errors import Fault
@@ -279,7 +279,7 @@ def _fill(
     if decides is None:
         row.reason = "neither earlier nights of the node nor enough peers to compare with"
         return
-    half = float(stats.t.ppf(rules.confidence, decides.df)) * decides.sharp
+    half = float(t_isf(1 - rules.confidence, decides.df)) * decides.sharp
     row.difference, row.low, row.high = (
         math.expm1(decides.difference + step) for step in (0.0, -half, half)
     )

@@ -16,8 +16,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
+from plumbline.analysis.distributions import chi2_sf, t_isf, t_sf
 from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.stats import MAD_TO_STD
 
@@ -74,11 +74,11 @@ class Expected:
     @property
     def p(self) -> float:
         """One-sided p-value of a loss."""
-        return float(stats.t.cdf(self.difference / self.error, self.df))
+        return float(t_sf(-self.difference / self.error, self.df))
 
     def low(self, confidence: float) -> float:
         """Return the one-sided lower bound of the difference."""
-        return self.difference - float(stats.t.ppf(confidence, self.df)) * self.sharp
+        return self.difference - float(t_isf(1 - confidence, self.df)) * self.sharp
 
 
 @dataclass
@@ -264,7 +264,7 @@ def _expectations(
     usual = float(np.sum(weights * values) / weights.sum())
     noise, df = fleet.noise, fleet.noise_df
     squares, nights = float(np.sum(weights * (values - usual) ** 2)), int(known.sum())
-    if stats.chi2.sf(squares / noise, nights - 1) < NOISIER:
+    if chi2_sf(squares / noise, nights - 1) < NOISIER:
         noise, df = squares / (nights - 1), nights - 1
     parts = [(noise * (factor + 1 / weights.sum()), df), (fleet.shift, fleet.shift_df)]
     return _expected(fleet.level + usual, nights, distance - usual, parts), peers

@@ -20,11 +20,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from scipy import stats
 
 from plumbline.analysis import compare
 from plumbline.analysis.compare import Comparison, FigureRow, Rules, hostfacts, judge
 from plumbline.analysis.compare.sides import Unmeasured
+from plumbline.analysis.distributions import f_median, f_sf, t_isf, t_sf
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.check.record import DUET, SIDES, FigureRecord, Record
 from plumbline.core import units
@@ -72,11 +72,11 @@ def estimate(pairs: np.ndarray, peers: np.ndarray) -> judge.Estimate:
     for group in np.unique(peers):
         rows = (peers == group) & enough
         if rows.sum() >= judge.LEAST_PEERS:
-            usual = stats.f.median(np.median(df[rows]), np.median(df_within[rows]))
+            usual = f_median(np.median(df[rows]), np.median(df_within[rows]))
             within[rows] *= max(1.0, np.median(between[rows] / within[rows]) / usual)
     weight = np.minimum(df_within, PRIOR)
     variance = (df * between + weight * within) / (df + weight)
-    alone = stats.f.sf(between / within, df, np.maximum(df_within, 1)) < UNEXPLAINED
+    alone = f_sf(between / within, df, np.maximum(df_within, 1)) < UNEXPLAINED
     variance = np.where(alone, between, variance)
     total = np.where(alone, df, df + weight).astype(float)
     error = np.where(enough, np.sqrt(variance / np.maximum(jobs, 1)), np.nan)
@@ -87,7 +87,7 @@ def estimate(pairs: np.ndarray, peers: np.ndarray) -> judge.Estimate:
         # As for two sides whose values are independent.
         noise=np.where(enough, np.sqrt(variance / 2), np.nan),
         past=np.zeros(len(pairs)),
-        p=2 * stats.t.sf(np.abs(difference) / error, total),
+        p=2 * t_sf(np.abs(difference) / error, total),
         shifts=shifts,
         aside=(np.zeros(shifts.shape, bool), np.zeros(shifts.shape, bool)),
     )
@@ -133,7 +133,7 @@ def group_change(
         return judge.NO_GROUP
     ((low,), (high,)), moved = found.interval(), float(found.difference[0])
     agreeing = np.mean(difference / moved >= judge.SIMILAR) >= judge.AGREEING if moved else False
-    reach = stats.t.isf(judge.GROUP_LEVEL, found.df[0]) + stats.t.ppf(judge.POWER, found.df[0])
+    reach = t_isf(judge.GROUP_LEVEL, found.df[0]) + t_isf(1 - judge.POWER, found.df[0])
     return judge.GroupChange(
         difference=moved,
         low=float(low),

@@ -19,12 +19,14 @@ aside (and reported). Otherwise it stays in, and makes the interval wide.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
+from plumbline.analysis.distributions import chi2_sf, f_sf, normal_isf, t_isf, t_sf
 from plumbline.analysis.stats import MAD_TO_STD
 
 #: One-sided level of a figure's own test: the share of healthy figures that may be regressed.
@@ -100,7 +102,7 @@ class Estimate:
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[np.ndarray, np.ndarray]:
         """Return the two-sided confidence interval of the difference."""
-        half = stats.t.ppf((1 + confidence) / 2, self.df) * self.error
+        half = t_isf((1 - confidence) / 2, self.df) * self.error
         return self.difference - half, self.difference + half
 
 
@@ -145,7 +147,7 @@ def _estimate(
 
     # After a change of the noise itself, one variance for both sides would mislead (Welch).
     own, other = np.nanvar(after, 1, ddof=1), np.nanvar(base, 1, ddof=1)
-    changed = stats.f.sf(own / np.maximum(variance, other), n_after - 1, df) < 0.005
+    changed = f_sf(own / np.maximum(variance, other), n_after - 1, df) < 0.005
     parts = own / n_after, np.maximum(other, FLOOR**2) / n_base
     welch = sum(parts) ** 2 / (parts[0] ** 2 / (n_after - 1) + parts[1] ** 2 / (n_base - 1))
     error = np.where(changed, np.maximum(error, np.sqrt(sum(parts))), error)
@@ -157,7 +159,7 @@ def _estimate(
         df=df,
         noise=np.sqrt(variance),
         past=np.where(level, _count(past), 0),
-        p=2 * stats.t.sf(np.abs(difference) / error, df),
+        p=2 * t_sf(np.abs(difference) / error, df),
         shifts=kept - np.nanmean(base, 1)[:, None],
         aside=(far_before, far_after),
     )
@@ -206,7 +208,7 @@ def _shrink(
         mine = np.where(np.isnan(own[rows]), 0.0, own[rows])
         # A figure that is clearly noisier than the others uses its own values alone.
         own_rows = np.maximum(own_df[rows], 1)
-        alike = stats.chi2.sf(own_rows * mine / common, own_rows) >= UNLIKE
+        alike = chi2_sf(own_rows * mine / common, own_rows) >= UNLIKE
         weights = np.where(alike, weight, 0.0)
         total = own_df[rows] + weights
         result[rows] = (own_df[rows] * mine + weights * common) / np.maximum(total, 1e-9)
@@ -219,7 +221,7 @@ def _prior(variance: np.ndarray, df: np.ndarray) -> tuple[float, float]:
     their logarithms (Smyth 2004), robustly. The agreement is reduced by one standard error, since
     a few peers may agree by chance."""
     spread = np.log(variance) - special.digamma(df / 2) + np.log(df / 2)
-    observed = stats.median_abs_deviation(spread, scale="normal") ** 2
+    observed = (MAD_TO_STD * np.median(np.abs(spread - np.median(spread)))) ** 2
     excess = observed * (1 + np.sqrt(2 / (len(spread) - 1))) - np.mean(special.polygamma(1, df / 2))
     excess = max(excess, 1e-3)
     half = optimize.brentq(lambda d: special.polygamma(1, d) - excess, 1e-6, 1e6)
@@ -285,7 +287,7 @@ def _same_level(
     count = _count(past)
     error = np.sqrt(variance * (1 / np.maximum(count, 1) + 1 / np.maximum(_count(before), 1)))
     shift = np.abs(np.nanmean(before, 1) - np.nanmean(past, 1)) / error if past.size else np.inf
-    return (count >= LEAST_PAST) & (shift < stats.t.ppf(1 - APART, df))
+    return (count >= LEAST_PAST) & (shift < t_isf(APART, df))
 
 
 def _share_beyond(found: Estimate, size: np.ndarray) -> np.ndarray:
@@ -302,7 +304,11 @@ def corrected(p: np.ndarray) -> np.ndarray:
     found = ~np.isnan(p)
     result = np.full(p.shape, np.nan)
     if found.any():
-        result[found] = stats.false_discovery_control(p[found])
+        known = p[found]
+        order = np.argsort(known)[::-1]
+        steps = known[order] * len(known) / np.arange(len(known), 0, -1)
+        known[order] = np.minimum(np.minimum.accumulate(steps), 1)
+        result[found] = known
     return result
 
 
@@ -314,14 +320,14 @@ def certain(p: np.ndarray, adjusted: np.ndarray) -> np.ndarray:
 def detectable(found: Estimate, comparisons: int) -> np.ndarray:
     """Return the smallest detectable loss of each figure that moved alone, on logarithms."""
     level = min(LEVEL, DISCOVERY / 2 / max(comparisons, 1))
-    factor = stats.t.isf(level, found.df) + stats.t.ppf(POWER, found.df)
+    factor = t_isf(level, found.df) + t_isf(1 - POWER, found.df)
     return factor * found.error
 
 
 def sessions_needed(found: Estimate, comparisons: int, loss: np.ndarray) -> np.ndarray:
     """Return how many sessions a side would show a loss (on logarithms), at this noise."""
     level = min(LEVEL, DISCOVERY / 2 / max(comparisons, 1))
-    reach = stats.norm.isf(level) + stats.norm.ppf(POWER)
+    reach = normal_isf(level) + normal_isf(1 - POWER)
     return np.ceil(2 * (reach * found.noise / loss) ** 2) + 2
 
 
@@ -372,19 +378,24 @@ def group_change(
         return NO_GROUP
     # Equal values have no test: give them a noise far below the floor.
     sides = [s if np.ptp(s) > 0 else s + 1e-6 * np.linspace(-1, 1, len(s)) for s in sides]
-    test = stats.ttest_ind(sides[1], sides[0])
-    low, high = test.confidence_interval(CONFIDENCE)
-    moved = np.mean(sides[1]) - np.mean(sides[0])
+    # Student's t-test of two sides of one variance.
+    df = sum(map(len, sides)) - 2
+    variance = sum(float(np.sum((side - side.mean()) ** 2)) for side in sides) / df
+    error = math.sqrt(variance * sum(1 / len(side) for side in sides))
+    moved = float(sides[1].mean() - sides[0].mean())
+    p, half = (
+        float(2 * t_sf(abs(moved) / error, df)),
+        float(t_isf((1 - CONFIDENCE) / 2, df)) * error,
+    )
     agreeing = np.mean(signs * difference / moved >= SIMILAR) >= AGREEING
-    significant = test.pvalue <= 2 * GROUP_LEVEL and agreeing
-    error = (high - low) / 2 / stats.t.isf((1 - CONFIDENCE) / 2, test.df)
-    reach = stats.t.isf(GROUP_LEVEL, test.df) + stats.t.ppf(POWER, test.df)
+    significant = p <= 2 * GROUP_LEVEL and agreeing
+    reach = float(t_isf(GROUP_LEVEL, df) + t_isf(1 - POWER, df))
     return GroupChange(
-        difference=float(moved),
-        low=float(low),
-        high=float(high),
-        p=float(test.pvalue),
-        detectable=float(reach * error),
+        difference=moved,
+        low=moved - half,
+        high=moved + half,
+        p=p,
+        detectable=reach * error,
         direction=int(np.sign(moved)) if significant else 0,
     )
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse, stats
+from scipy import sparse
 from scipy.sparse.linalg import lsmr
 
+from plumbline.analysis.distributions import normal_isf, normal_sf, t_sf
 from plumbline.analysis.screen.repeats import middle
 from plumbline.analysis.stats import MAD_TO_STD
 
@@ -192,12 +193,12 @@ def judge(
                      + 1 / np.maximum(night.partners[night.second], 1), 0.0))  # fmt: skip
     single = left / scale * np.sqrt(night.repeats)
     fast = (single > 4).sum()
-    rare = fast if fast >= 3 and fast > 10 * stats.norm.sf(4) * len(left) else 0
+    rare = fast if fast >= 3 and fast > 10 * normal_sf(4) * len(left) else 0
     if rare:
         # As in detection: clip outliers by how rare they are.
-        most = stats.norm.isf(min(rare / len(left), 0.02)) * scale
+        most = normal_isf(min(rare / len(left), 0.02)) * scale
         left = np.clip(left, -most, most)
-    alone = stats.t.sf(-left * np.sqrt(night.repeats) / scale, night.freedom)
+    alone = t_sf(-left * np.sqrt(night.repeats) / scale, night.freedom)
     # Both nights must be slow: the chance is that of the less certain one, twice.
     p, size, since = alone.copy(), -left, np.full(len(left), row)
     sums, numbers = left * night.repeats, night.repeats.astype(float)
@@ -214,7 +215,7 @@ def judge(
         single = before.worst < 0
         sums[k], numbers[k] = before.total - before.worst, before.number - single
     measured = np.maximum(numbers, 1)
-    long = stats.t.sf(-sums / np.sqrt(measured) / scale, night.freedom)
+    long = t_sf(-sums / np.sqrt(measured) / scale, night.freedom)
     many = long / 0.4 < p / 0.6
     p = np.minimum(p / 0.6, long / 0.4)
     size = np.where(many, -sums / measured, size)

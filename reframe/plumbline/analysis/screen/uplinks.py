@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import stats
 
+from plumbline.analysis.distributions import t_sf
 from plumbline.analysis.screen.detection import LEAST_NOISE, SUSPECT_LONG, USUAL_NOISE
 from plumbline.analysis.stats import MAD_TO_STD
 
@@ -74,7 +74,7 @@ class LinkHistory:
         for link, cells in found.items():
             lost, error, number = np.mean(cells, axis=0)
             wide = math.hypot(between, error / math.sqrt(len(cells))) * math.sqrt(1 + 1 / number)
-            alone = float(stats.t.sf(lost / wide, freedom))
+            alone = float(t_sf(lost / wide, freedom))
             # Two nights must both be slow: the chance is that of the less certain one, twice.
             both = max(alone, self.last.get(link, 1.0)) ** 2
             self.last[link] = alone

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats as distributions
 
 from plumbline.analysis import stats
+from plumbline.analysis.distributions import chi2_sf
 from plumbline.analysis.trend import reading
 from plumbline.analysis.trend.partition import WARM_UP
 from plumbline.analysis.trend.reading import BACK, LONGEST, WINDOW, Episode, Reader
@@ -184,7 +184,7 @@ def _finding(
     lasting = "regression" if worse else "improvement" if better != "neither" else "change"
     kinds = {"pulse": "transient", "ramp": "drift", "step": lasting, "suspect": "suspect"}
     # A month has about so many independent chances to look like a change.
-    chance = WINDOW * distributions.chi2.sf(2 * max(episode.evidence, 0.0), 1)
+    chance = WINDOW * chi2_sf(2 * max(episode.evidence, 0.0), 1)
     revised = episode.revised
     return Finding(
         kind=kinds[episode.kind],

@@ -31,7 +31,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats as distributions
+from scipy import special
 
 from plumbline.analysis import stats
 
@@ -173,7 +173,7 @@ class PartitionSearch:
         self.drift, self.outliers, self.weight = np.zeros(shape), np.zeros(shape), np.ones(shape)
         self.start = np.zeros(shape, dtype=np.intp)
         self.known = np.minimum(np.arange(self.nights) + 5.0, MEMORY)
-        self.height = distributions.t.logpdf(0, self.known)
+        self.height = -np.log(self.known) / 2 - special.betaln(0.5, self.known / 2)
 
     def run(self) -> list[Partitions]:
         """Return each series' best partitions, from the nights up to each."""
