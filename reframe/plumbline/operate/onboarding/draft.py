@@ -285,7 +285,9 @@ def _comment_partition(
     path = ("systems", 0, "partitions", len(drafted.system["partitions"]) - 1)
     access = f"Account and quality of service, if jobs need them: {CONFIRM}."
     drafted.comment(*path, "access", text=access)
-    drafted.comment(*path, "max_jobs", text="How many jobs are queued at once, at most.")
+    drafted.comment(
+        *path, "max_jobs", text="How many jobs are queued at once; with 1, none disturbs another."
+    )
     if not inside:
         drafted.comment(*path, "processor", text=f"Topology, as Linux numbers the CPUs: {CONFIRM}.")
     if queue.reserved:
