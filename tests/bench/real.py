@@ -41,6 +41,9 @@ is what the publishers name, if they do.
   signal-processing-algorithms (`tests/data/robust_series.json`, `real_series.json`). They name no
   changes.
 
+Mozilla's series, whose changes eleven of its engineers have annotated (REALISE-Performance), are
+not here: the repository could not be copied to where this was measured, for its size.
+
 Judged night by night on {date}: a report depends only on the nights up to it. Each is the first
 changed night, the size, and in brackets how many nights after it the change was reported (0: on
 that night), and its kind if it is no lasting change. Single nights that were reported as
