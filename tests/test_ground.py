@@ -342,7 +342,6 @@ def test_congestion_factors_rise_when_the_uplinks_are_narrowed():
     built(bench.GPCNET)
     with ground(**bench.PATIENT) as there:
         site = Site(there.folder / "site", there)
-        site.draft()
         found = bench.congestion(site)
         print(found)
     factors = [figures["random_ring_latency_congestion_factor"] for figures in found]
@@ -380,7 +379,6 @@ def test_the_tutorial_finds_a_slow_link():
 def test_nothing_fails_on_a_healthy_machine():
     with ground(nodes=3) as there:
         site = Site(there.folder / "site", there)
-        site.draft()
         steps = operate(site)
     assert [step for step in steps if step.false] == []
     assert all(step.cases for step in steps)

@@ -66,6 +66,7 @@ def congestion(site: Site) -> list[dict[str, float]]:
     if not program:
         print(f"plumbline: no {GPCNET} on PATH: docs/proving-ground.md", file=sys.stderr)
         return []
+    site.draft()
     site.add("gpcnet", ["gpcnet"], [Path(program)], gpcnet_message_size=MESSAGE)
     return [congested(site, rate) for rate in UPLINKS]
 
@@ -108,14 +109,12 @@ def main(*wanted: str) -> int:
 
 
 def on_a_machine(part: Callable[[Site], list[dict]], changes: dict[str, int]) -> list[dict]:
-    """Measures a part on a machine whose operator has drafted the system file."""
+    """Measures a part on a machine of its own."""
     with (
         tempfile.TemporaryDirectory(prefix="ground-") as folder,
         Ground(Path(folder), Machine.declared(**changes)) as there,
     ):
-        site = Site(there.folder / "site", there)
-        site.draft()
-        return part(site)
+        return part(Site(there.folder / "site", there))
 
 
 if __name__ == "__main__":

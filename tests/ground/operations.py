@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 
 from ground.site import Site
 
-#: Disks of 96 MiB hold two files of 32 MiB, and one sample of each case is enough: the rates are
-#: what the machine is declared with.
-BRIEF = ("-S", "fio.size=32", "-S", "num_samples=1", "-S", "num_warmups=0")
+#: Disks of 96 MiB hold two files of 32 MiB.
+BRIEF = ("-S", "fio.size=32", "-S", "num_warmups=0")
+
+#: IMB's repetitions: 2 MiB of a size, since a night measures four operations between nodes, of sizes
+#: up to 4 MiB, three times each.
+REPETITIONS = "400,2"
 
 #: Of each side, the fewest sessions that are compared.
 SESSIONS = 3
@@ -31,7 +34,9 @@ class Step:
 
 
 def operate(site: Site) -> list[Step]:
-    """Runs what is run on a machine whose system file was drafted. Each session is a night's."""
+    """Drafts the system file, and runs what is run with it. Each session is a night's."""
+    site.repetitions = REPETITIONS
+    site.draft()
     smoke = ("run", "--system", site.system, "--mode=smoke")
     nightly = ("nightly", "--system", site.system)
     steps = [_ran(site, "plumbline run --mode=smoke", smoke, SESSIONS)]

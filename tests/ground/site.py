@@ -59,11 +59,13 @@ DATE = re.compile(r"(?<!\d)(\d{4})(-?)(\d{2})\2(\d{2})(?=T\d)")
 class Site(LoginNode):
     """A site's folder on the login node of the proving ground.
 
+    :ivar repetitions: IMB's, of any message, and in MiB of a message size.
     :ivar strict: whether sessions are under strict rules: there is a baseline. Sweeps have no such
         rules, but compare with the baseline.
     """
 
     system = "ground"
+    repetitions = REPETITIONS
     strict = False
 
     def draft(self) -> None:
@@ -76,6 +78,8 @@ class Site(LoginNode):
         extras["file_systems"] = {"scratch": {"path": SCRATCH, "node_local": True}}
         content["environments"] = [self._imb(), PROGRAMS | {"target_systems": [self.system]}]
         partition["environs"] = ["mpich", "path"]
+        # The nodes share the cores of this machine: jobs at once would measure each other.
+        partition["max_jobs"] = 1
         file.write_text(yaml.safe_dump(content, sort_keys=False))
         checks, program = self.folder / "checks", self.folder / "programs" / "work"
         checks.mkdir()
@@ -87,7 +91,9 @@ class Site(LoginNode):
         """The site's own IMB: it repeats less."""
         tools, program = ROOT / ".tools", self.folder / "programs" / "IMB-MPI1"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec {tools}/imb/bin/IMB-MPI1 "$@" -iter {REPETITIONS}\n')
+        program.write_text(
+            f'#!/bin/sh\nexec {tools}/imb/bin/IMB-MPI1 "$@" -iter {self.repetitions}\n'
+        )
         program.chmod(0o755)
         return {
             "name": "mpich",
