@@ -503,7 +503,7 @@ def test_a_history_that_cannot_be_read_whole_is_inconclusive(testbed: Testbed, r
 @pytest.mark.parametrize(("slow", "code"), [("n3", 1), ("", 0)])
 def test_slow_nodes(results: Path, slow: str, code: int):
     names = _fleet(results, slow)
-    part = nightly.parts.screening("alpha", names[-1:])
+    part = nightly.parts.screening("alpha", names[-1:], required=False)
     assert part.code == code, part.message
     found = [(case.name, case.classname, outcome_of(case)) for case in part.suites[0]]
     assert found == ([("n3", "slow node", [junitparser.Failure])] if slow else [])
@@ -520,16 +520,19 @@ def test_a_slow_node_that_is_waived_is_no_fault_after_a_maintenance(
         f"- {{id: known, reason: a fan, owner: me, expires: {datetime.date.today()}, "
         "match: {system: alpha, node: n3, results: [slow]}}\n"
     )
-    part = nightly.parts.screening("alpha", names[-1:])
+    part = nightly.parts.screening("alpha", names[-1:], required=False)
     (suite,) = part.suites
     assert (part.code, [outcome_of(case) for case in suite]) == (0, [[junitparser.Skipped]])
     assert re.findall(r"\d+", part.message)[:2] == ["1", "1"]
     assert part.page.startswith("- waived: ")
 
 
-def test_one_node_has_no_peers(results: Path):
-    part = nightly.parts.screening("alpha", _fleet(results, size=1))
-    assert part.code == 2 and "--no-screen" in part.message
+@pytest.mark.parametrize(("required", "code"), [(False, 0), (True, 2)])
+def test_one_node_has_no_peers(results: Path, required: bool, code: int):
+    """As in a session whose cases run on a node each: it is not screened, and says so."""
+    part = nightly.parts.screening("alpha", _fleet(results, size=1), required)
+    assert (part.code, part.skipped) == (code, not required)
+    assert "plumbline sweep" in part.message
 
 
 @pytest.mark.parametrize(
@@ -553,7 +556,7 @@ def test_a_part_that_breaks_takes_no_other_with_it(
     parts = [
         nightly.parts.report_site(testbed.folder / "report"),
         nightly.parts.trend("alpha", name),
-        nightly.parts.screening("alpha", [name]),
+        nightly.parts.screening("alpha", [name], required=False),
         # What the session itself found still counts.
         nightly.parts.session("session", name, 1, []),
     ]
@@ -594,7 +597,7 @@ def maintained(quiet: Night, make_testbed: Callable[..., Testbed]) -> tuple[Test
     model = shutil.copytree(quiet.done.session, testbed.results / "sessions" / "model")
     _earlier(testbed, model, 12, 1.0)
     shutil.rmtree(model)
-    words = ["--no-strict", "--mode=smoke", "--no-screen", "--maintenance=2026-11", *FIO]
+    words = ["--no-strict", "--mode=smoke", "--maintenance=2026-11", *FIO]
     return testbed, testbed.run(ROOT / "ci" / "post-maintenance", *words)
 
 
@@ -646,7 +649,7 @@ def test_a_maintenance_without_a_night_before(testbed: Testbed):
     page = page_of(done, "post-maintenance")
     assert re.match(r"# testbed, after maintenance 20\d\d-\d\d-\d\d: not enough data\n", page)
     assert re.search(r"\| before and after \| 2 \|", page)
-    assert re.search(r"\| slow nodes \| 2 \| .*--no-screen", page)
+    assert re.search(r"\| slow nodes \| 0 \| not screened", page)
 
 
 # -- what starts it ------------------------------------------------------------------------------

@@ -34,8 +34,9 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
               help="Nights before the maintenance to compare with.")  # fmt: skip
 @click.option("--allow-inconclusive", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
               help="Allow this share of inconclusive figures in a go.  [default: 0]")  # fmt: skip
-@click.option("--screen/--no-screen", default=True,
-              help="Screen the nodes after a maintenance.  [default: screen]")  # fmt: skip
+@click.option("--screen/--no-screen", default=None,
+              help="Screen the nodes after a maintenance.  "
+                   "[default: if the sessions measured enough of them]")  # fmt: skip
 @click.option("--report", type=_FOLDER, metavar="DIR", help="Also write the report to DIR.")
 @click.option("--out", type=_FOLDER, metavar="DIR",
               help="Folder of the page and the JUnit XML.  [default: the session's]")  # fmt: skip

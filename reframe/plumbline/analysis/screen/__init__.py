@@ -72,6 +72,7 @@ class Screening:
     :ivar few: groups with too few peers on the last night, by how many.
     :ivar judged: number of values that were compared.
     :ivar unsure: whether the last night is inconclusive: too few peers, or too many fell at once.
+    :ivar fell: whether too many fell at once.
     """
 
     nights: list[str]
@@ -81,6 +82,7 @@ class Screening:
     few: dict[str, list[str]] = field(default_factory=dict)
     judged: int = 0
     unsure: bool = True
+    fell: bool = False
 
     @property
     def now(self) -> list[Flag]:
@@ -138,6 +140,7 @@ def screen(
         if screening not in combined:
             found.judged += screening.judged
             found.unsure &= not screening.sure
+            found.fell |= screening.fell
         found.messages += [line for line in screening.messages if line not in found.messages]
         for count in screening.few:
             found.few.setdefault(count, []).append(screening.group.label)

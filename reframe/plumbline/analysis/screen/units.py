@@ -34,7 +34,7 @@ class PeerGroup(abc.ABC):
     :ivar messages: what could not be judged, and why.
     :ivar few: numbers of peers that are too few on the last night.
     :ivar judged: number of values that were compared.
-    :ivar sure: whether the last night was judged.
+    :ivar sure: whether the last night was judged. :ivar fell: whether too many of it fell at once.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class PeerGroup(abc.ABC):
         self.few: list[str] = []
         self.judged = 0
         self.sure = False
+        self.fell = False
 
     @abc.abstractmethod
     def run(self) -> None:
@@ -126,7 +127,9 @@ class PeerGroup(abc.ABC):
                 f"so none is flagged: run `plumbline trend` for the date of the change"
             )
         last = len(self.nights) - 1
-        self.sure |= tracker.judged_last > 0 and last not in tracker.together
+        if tracker.judged_last > 0:
+            self.sure |= last not in tracker.together
+            self.fell |= last in tracker.together
 
     def too_few(self, row: int, count: int, what: str) -> None:
         """Record too few peers, if it is the last night."""

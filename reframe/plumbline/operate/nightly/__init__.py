@@ -57,7 +57,7 @@ class NightlyOptions:
     sessions: int
     nights: int
     allow_inconclusive: float
-    screen: bool
+    screen: bool | None
     report: Path | None
     out: Path | None
     keep: retention.RetentionRules
@@ -90,8 +90,8 @@ def run(options: NightlyOptions, say: Callable[[str], None]) -> int:
             done.append(parts.trend(system, sessions[-1]))
         if sessions and options.maintenance:
             done.append(parts.comparison(options, system))
-            if options.screen:
-                done.append(parts.screening(system, sessions))
+            if options.screen is not False:
+                done.append(parts.screening(system, sessions, required=bool(options.screen)))
         if options.report:
             done.append(parts.report_site(options.report))
         if options.keep:

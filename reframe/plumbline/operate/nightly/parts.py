@@ -34,6 +34,10 @@ NIGHT = export.OUTCOMES
 MAINTENANCE = {0: "go", 1: "no-go", 2: "not enough data"}
 #: A part's message lists at most this many lines of one kind.
 _MAX_LISTED = 5
+#: What to do about nodes that were not compared.
+_UNSCREENED = (
+    "not screened, too few nodes were measured: `plumbline sweep`, then `plumbline screen`"
+)
 
 
 @dataclass
@@ -219,14 +223,26 @@ def comparison(options: NightlyOptions, system: str) -> Part:
     return part
 
 
-def screening(system: str, names: list[str]) -> Part:
-    """Return the nodes, pairs and links that are slow in these sessions."""
+def screening(system: str, names: list[str], required: bool) -> Part:
+    """Return the nodes, pairs and links that are slow in these sessions.
+
+    :arg required: whether it is inconclusive that they measured too few nodes to compare. Sessions
+        whose cases run on a node each, wherever the scheduler starts them, always do.
+    """
     part = Part("slow nodes", command=f"plumbline screen {' '.join(names)}")
     with _contained(part), History() as history:
         known = waivers.load(paths.reference())
         select = Selection(system=system)
-        found = screen.screen_history(history, select, names, accepted=known)
-        part.code = 1 if found.failing else 2 if history.faults or found.unsure else 0
+        try:
+            found = screen.screen_history(history, select, names, accepted=known)
+        except Fault as fault:
+            if required or fault.code != "history.no-peers":
+                raise
+            found = screen.Screening([])
+        too_few = found.unsure and not found.fell
+        unsure = found.fell or (too_few and required)
+        part.code = 1 if found.failing else 2 if history.faults or unsure else 0
+        part.skipped = too_few and not part.code
         lines, cases = [], []
         for finding in found.flagged:
             what = f"slower by {finding.loss} since {finding.since}"
@@ -242,14 +258,13 @@ def screening(system: str, names: list[str]) -> Part:
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         more = len(found.messages) - 1
         accepted = len(found.flagged) - len(found.failing)
+        counts = f"{len(found.flagged)} flagged" + (f", {accepted} waived" if accepted else "")
         part.message = _joined(
-            f"{len(found.flagged)} flagged" + (f", {accepted} waived" if accepted else ""),
+            counts if found.flagged or not too_few else "",
+            _UNSCREENED if too_few else "",
             *found.messages[:1],
             f"and {pluralize(more, 'more message')}" if more > 0 else "",
             _skipped_lines(history),
-            "a node without peers cannot be screened: use --no-screen"
-            if part.code == 2 and found.few
-            else "",
         )
     return part
 
