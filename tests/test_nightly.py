@@ -445,6 +445,22 @@ def test_what_no_night_has_reported_is_new(testbed: Testbed, monkeypatch: pytest
     assert part.code == 0 and "0 new, 1 known" in part.message
 
 
+def test_what_a_broken_trend_has_not_reported_is_new(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+):
+    """Nights had sessions that show a loss, and no trend: its part broke, or was killed."""
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
+    run = {"extras": {"run": "nightly"}}
+    names = [_night(testbed, day, 1.1 if day >= 40 else 1.0, **run) for day in range(47)]
+    last, tonight = names[-2:]
+    mark = f"sessions/{{}}/{nightly.parts.REPORTED}"
+    (testbed.results / mark.format(names[39])).touch()
+    part = nightly.parts.trend("alpha", tonight)
+    assert part.done and part.code == 1 and "1 new" in part.message
+    (testbed.results / mark.format(last)).touch()
+    assert nightly.parts.trend("alpha", tonight).code == 0
+
+
 # -- parts, in this process ----------------------------------------------------------------------
 
 

@@ -96,7 +96,12 @@ def run(options: NightlyOptions, say: Callable[[str], None]) -> int:
             done.append(parts.report_site(options.report))
         if options.keep:
             done.append(parts.prune(options.keep, say))
-        return page.write(options, system, sessions, done, say)
+        code = page.write(options, system, sessions, done, say)
+        if any(part.title == "trend" and part.done for part in done):
+            # Where it cannot be written, the next night reports once more what it finds.
+            with contextlib.suppress(OSError):
+                (paths.results() / "sessions" / sessions[-1] / parts.REPORTED).touch()
+        return code
 
 
 # -- one at a time -------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 #: The verdict for each exit code: of a night, and after a maintenance.
 NIGHT = export.OUTCOMES
 MAINTENANCE = {0: "go", 1: "no-go", 2: "not enough data"}
+#: File in a session's folder: a page has what the trend was at its end.
+REPORTED = "reported"
 #: A part's message lists at most this many lines of one kind.
 _MAX_LISTED = 5
 #: What to do about nodes that were not compared.
@@ -50,6 +52,7 @@ class Part:
     :ivar command: the command that prints all details.
     :ivar skipped: there was nothing to judge, so the part neither passed nor failed.
     :ivar unasserted: a session that passed, but compared nothing with a reference.
+    :ivar done: it ran to its end.
     """
 
     title: str
@@ -60,6 +63,7 @@ class Part:
     command: str = ""
     skipped: bool = False
     unasserted: bool = False
+    done: bool = False
 
 
 def worst(codes: list[int]) -> int:
@@ -72,6 +76,7 @@ def _contained(part: Part) -> Iterator[Part]:
     """Turn an exception into the part's message, so that the other parts still run."""
     try:
         yield part
+        part.done = True
     except Exception as err:
         if isinstance(err, Fault):
             reason = err.coded()
@@ -160,13 +165,19 @@ def trend(system: str, name: str) -> Part:
 
 def _reported(history: History, select: Selection, name: str) -> np.datetime64:
     """Return the time up to which the last night has reported what it found: the end of the newest
-    nightly before tonight that has ended. Without one, it is the beginning of today."""
+    nightly before tonight whose page has its trend. Without one, it is the beginning of today.
+
+    Nightlies of before :data:`REPORTED` count if they have ended, as long as there is no other.
+    """
     tonight = configuration.began(paths.results() / "sessions" / name)
     midnight = np.datetime64(tonight.date(), "s")
     rows = [row for row in history.sessions(select) if row.start < midnight]
     unended = history.unended(rows)
-    ends = [row.end for row in rows
-            if row.extras.get("run") == "nightly" and row.session not in unended]  # fmt: skip
+    ended = [row for row in rows
+             if row.extras.get("run") == "nightly" and row.session not in unended]  # fmt: skip
+    folder = paths.results() / "sessions"
+    reported = [row for row in ended if (folder / row.session / REPORTED).exists()]
+    ends = [row.end for row in reported or ended]
     return max(ends) + np.timedelta64(1, "s") if ends else midnight
 
 
