@@ -516,6 +516,33 @@ def test_a_history_that_cannot_be_read_whole_is_inconclusive(testbed: Testbed, r
     assert nightly.parts.report_site(testbed.folder / "report").code == 2
 
 
+def test_a_session_that_was_killed_after_a_fault_is_a_fault(results: Path):
+    from test_history import fom, line, store
+
+    name = "20261120T030000Z-a1b2c3"
+    store(results, line(session=name, result="fail", foms=[fom(1.0, verdict="fail")]))
+    for code, expected in ((-9, 1), (2, 1), (0, 1)):
+        assert nightly.parts.session("session", name, code, []).code == expected, code
+
+
+def test_what_cannot_be_cleaned_up_is_reported(results: Path, monkeypatch: pytest.MonkeyPatch):
+    """The page and what was found before are not lost."""
+
+    def fails(*_):
+        raise Fault("job 7 is left", code="session.leftover-jobs")
+
+    monkeypatch.setattr(nightly.subprocess, "Popen", lambda *_, **__: None)
+    monkeypatch.setattr(nightly, "_wait", lambda *_: (-9, ["killed"]))
+    monkeypatch.setattr(nightly.recovery, "clean_up", fails)
+    options = SimpleNamespace(
+        maintenance="", strict=True, budget=0, orphans="keep", system=None, mode="nightly",
+        arguments=(),
+    )  # fmt: skip
+    code, messages = nightly._run_session(options, "s", 0.0, 0, SimpleNamespace())
+    assert (code, messages[0]) == (-9, "killed")
+    assert "session.leftover-jobs" in messages[1]
+
+
 @pytest.mark.parametrize(("slow", "code"), [("n3", 1), ("", 0)])
 def test_slow_nodes(results: Path, slow: str, code: int):
     names = _fleet(results, slow)

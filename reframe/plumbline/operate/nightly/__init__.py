@@ -241,7 +241,10 @@ def _run_session(
     sys.stderr.flush()
     if messages:
         # What the session left behind is handled now, so that the page reports it.
-        recovery.clean_up(paths.results(), options.orphans, messages.append)
+        try:
+            recovery.clean_up(paths.results(), options.orphans, messages.append)
+        except Fault as err:
+            messages.append(err.coded())
     return code, [*messages, *text.splitlines()]
 
 

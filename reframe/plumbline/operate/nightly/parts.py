@@ -122,6 +122,10 @@ def session(title: str, name: str, code: int, errors: list[str]) -> Part:
         part.suites = [export.suite_of(exported)]
         part.command = f"plumbline export {name} --format=markdown"
         part.unasserted = exported.unasserted
+        if exported.code == 1 and part.code == 2:
+            # It was killed, or cut off, after it had found a fault.
+            part.code = 1
+            part.message = _joined(part.message, "a test case had failed before")
     return part
 
 
