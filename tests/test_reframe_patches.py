@@ -140,7 +140,9 @@ def run(folder: Path, patches: str, *options: str, seconds: int = 0) -> list[str
                "--exec-policy=serial", f"--prefix={folder}", *options]  # fmt: skip
     env = os.environ | {"RFM_CONFIG_FILES": "", "RFM_ENABLE_SESSION_RECORDING": "n",
                         "SECONDS_OF_JOB": str(seconds), "TMPDIR": str(folder)}  # fmt: skip
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
     return (done.stdout + done.stderr).splitlines()
 
 
@@ -454,6 +456,12 @@ def test_watch_runs(session: list[str]):
     assert not any("late" in line for line in ended if not line.startswith("abort"))
     # The other policy starts cases while others run, so that where it stops is chance.
     assert "self.timeout_expired()" in inspect.getsource(policies.AsynchronousExecutionPolicy)
+
+
+def test_a_duration_ends_a_session(tmp_path: Path):
+    """ReFrame repeats the cases; each look at the clock is an hour here."""
+    found = run(tmp_path, "watch", "-r", "-n", "%does=pass", "--duration=500h")
+    assert events(found).count("success pass") > 1
 
 
 def test_measure_by_monotonic_clock(

@@ -235,7 +235,9 @@ def watch_runs(
     @functools.wraps(run_all)
     def watched(self, testcases, restored_cases=None):
         ordered = begin(testcases)
-        self.policy.timeout_expired = expired
+        # Of --duration, which ends no session otherwise.
+        of_reframe = self.policy.timeout_expired
+        self.policy.timeout_expired = lambda: expired() or of_reframe()
         self.policy.task_listeners.insert(0, listener)
         return run_all(self, ordered, restored_cases)
 
