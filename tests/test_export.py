@@ -292,6 +292,18 @@ def test_the_first_verdict_counts(testbed: Testbed) -> None:
     assert [labels["result"] for labels, _ in found["plumbline_case_result"]] == ["invalid"]
 
 
+@pytest.mark.parametrize(("code", "expected"), [(1, 1), (2, 2), (0, 0)])
+def test_a_session_is_no_better_than_its_exit_code(
+    testbed: Testbed, code: int, expected: int
+) -> None:
+    """Such as one whose cases failed when they were repeated (--reruns)."""
+    name = remember(testbed, 1, 100.0, foms=[figure(1.0, verdict="pass", lower=0.5)])
+    end = {"code": code, "notes": [], "faults": []}
+    (testbed.results / "sessions" / name / "end.json").write_text(json.dumps(end))
+    found = samples(exported(testbed, "prometheus"))
+    assert found["plumbline_session_exit_code"][0][1] == expected
+
+
 def test_values_are_exact(testbed: Testbed) -> None:
     remember(testbed, 1, math.pi, seconds={"total": math.e, "samples": []})
     times = [node.get("time") for node in ElementTree.fromstring(exported(testbed, "junit")).iter()]

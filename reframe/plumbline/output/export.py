@@ -47,6 +47,7 @@ class ExportedSession:
     :ivar records: the first attempt of each planned case; a case without one is ``unfinished``.
     :ivar faults: what the session found besides its records, such as a check that vanished.
     :ivar unread: lines of the records that were skipped.
+    :ivar ended: exit code of the session, which also counts cases that were repeated.
     """
 
     name: str
@@ -55,6 +56,7 @@ class ExportedSession:
     records: list[Record]
     faults: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    ended: int = 0
 
     @property
     def results(self) -> Counter[str]:
@@ -74,8 +76,8 @@ class ExportedSession:
     @property
     def code(self) -> int:
         """Exit code, with the meaning of :data:`OUTCOMES`."""
-        code = summary.exit_code(self.results)
-        return 1 if self.faults or code == 1 else 2 if self.unread else code
+        codes = {summary.exit_code(self.results), self.ended}
+        return 1 if self.faults or 1 in codes else 2 if self.unread or 2 in codes else 0
 
     @property
     def unasserted(self) -> bool:
@@ -111,7 +113,8 @@ def load(
     records = [first.get(case) or _unfinished(plan) for case, plan in planned.items()]
     records += [found for case, found in first.items() if case not in planned]
     unread = [fault for fault in history.faults if fault.startswith(f"{folder}/")]
-    return ExportedSession(row.session, row.system, row.extras, records, _faults(folder), unread)
+    code, faults = _end(folder)
+    return ExportedSession(row.session, row.system, row.extras, records, faults, unread, code)
 
 
 def _planned(folder: Path) -> dict[str, session_files.Planned]:
@@ -160,15 +163,16 @@ def _folder(history: History, row: SessionRow) -> Path:
     return history.source / "sessions" / row.session
 
 
-def _faults(folder: Path) -> list[str]:
-    """Return the faults that a session reported at its end, none if it was cut off.
+def _end(folder: Path) -> tuple[int, list[str]]:
+    """Return the exit code and the faults of a session at its end; none if it was cut off.
 
     :raises Fault: if they cannot be read.
     """
     try:
-        return session_files.read_end(folder)["faults"]
+        end = session_files.read_end(folder)
+        return end["code"], end["faults"]
     except FileNotFoundError:
-        return []
+        return 0, []
     except (OSError, record.Damaged) as err:
         raise Fault(
             f"{folder / 'end.json'}: {err}, so it is unknown which faults the session found; "
