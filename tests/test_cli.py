@@ -18,6 +18,17 @@ from plumbline.operate import doctor
 OUTPUTS = STANDINS / "outputs"
 
 
+def test_an_internal_error_is_no_regression(monkeypatch: pytest.MonkeyPatch):
+    """Python would exit with 1."""
+
+    def fails():
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr("plumbline.core.codes.registered", fails)
+    done = asked("explain")
+    assert done.code == 2 and "RuntimeError: lost" in done.err
+
+
 # -- parse ---------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import os
 import pkgutil
 import re
 import sys
+import traceback
 
 import click
 
@@ -57,6 +58,13 @@ class _Group(click.Group):
             ctx.exit(2)
         except Fault as err:
             warn_lines(err.coded())
+            ctx.exit(2)
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+            raise
+        except Exception as err:
+            # Python would exit with 1, which means regression.
+            traceback.print_exc()
+            warn(f"internal error: {type(err).__name__}: {err}: please report it with these lines")
             ctx.exit(2)
 
 
