@@ -1,9 +1,10 @@
 """Patches of ReFrame, and accesses to its private names, one function each.
 
 Nothing else in the package or in ``checks/`` does either, so that only this module depends on the
-version of ReFrame. Each docstring gives the reason, the versions for which it holds and how these
-differ, and when it can be removed. ``tests/test_reframe_patches.py`` has a test for each, which
-fails if ReFrame has changed; ``tests/test_reframe_versions.py`` runs it with each version.
+version of ReFrame. All hold for each of :data:`plumbline.site.reframe_version.VERSIONS`. Each
+docstring gives the reason, how the versions differ, and when it can be removed.
+``tests/test_reframe_patches.py`` has a test for each, which fails if ReFrame has changed;
+``tests/test_reframe_versions.py`` runs it with each version.
 
 The module is in ``site``, as its lowest users, the schedulers, are there.
 """
@@ -49,7 +50,6 @@ def accept_later_names() -> None:
 
     Why: 4.9.3 knows the module system ``envmod`` by its old name only, ``tmod4``. 4.10.1 refuses a
     feature with a hyphen, such as ``one-core``.
-    Holds for: 4.9.3 to 4.10.4.
     Differs: the other versions need no change.
     Remove when: neither version is in use.
     """
@@ -73,7 +73,6 @@ def schema_with_later_names(schema: dict) -> dict:
     """Return the schema of ReFrame's configuration as :func:`accept_later_names` needs it.
 
     Why: system files are also validated without ReFrame.
-    Holds for: 4.9.3 to 4.10.4.
     Differs: the schemas of the other versions are as they were.
     Remove when: neither version is in use.
     """
@@ -91,7 +90,6 @@ def warn_without_stack_walks() -> None:
 
     Why: each test case creates a deprecated variable of ReFrame itself. The warning is suppressed,
     but still walks the stack: three quarters of the time that creating a test case takes.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: a suppressed deprecation no longer calls ``inspect.stack``.
     """
     for module in (reframe.core.variables, reframe.core.fields):
@@ -109,7 +107,6 @@ def select_without_copies() -> None:
 
     Why: ReFrame copies the whole configuration for each partition, so that its time grows with the
     square of the number of partitions.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ``select_subconfig`` copies only the selected partition.
     """
     site = reframe.core.config._SiteConfig
@@ -139,7 +136,6 @@ def load_first(own: Path) -> None:
 
     Why: what is loaded later wins. A catch-all host name would hide the systems of files before it,
     and its ``logging`` their handlers.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: a configuration can ask ReFrame to be loaded first.
 
     :arg own: the file, without links in its path.
@@ -172,7 +168,6 @@ def keep_in(folder: Path) -> None:
 
     Why: ReFrame's default is the current folder, where the next session overwrites them. A
     configuration can only set it for its own systems, not for those of the site's other files.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: the section ``general`` may have a ``prefix`` for all systems.
     """
     site = reframe.core.config._SiteConfig
@@ -195,7 +190,6 @@ def wrap_load(
 
     Why: ReFrame warns of a check that it cannot load, and runs the others. No hook has all checks
     before some are selected.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame has an option to refuse them, and a hook.
 
     :arg replacement: takes ReFrame's loader, and its own ``load_all`` as a function; returns the
@@ -222,7 +216,6 @@ def watch_runs(
 
     Why: ReFrame has no hook before the first case, and none to add a listener. Its option
     ``--duration`` repeats the cases until the time is over.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame documents hooks of a session, and a limit that ends one.
 
     :arg begin: takes the test cases, and returns them in the order in which they are to run.
@@ -250,7 +243,6 @@ def measure_by_monotonic_clock() -> None:
     Why: if the clock is set back, ReFrame sleeps for as long; if it is set forward, a job counts as
     timed out. These two modules use the clock for durations, and for the time of a local job's
     submission, which perf logs show.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: both modules call ``time.monotonic``.
     """
     began = time.time() - time.monotonic()
@@ -263,7 +255,6 @@ def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Excep
 
     Why: ReFrame's own ``xfail`` marks a check or a figure in the source, without an owner or an
     end.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame lets a listener decide how a failure counts.
 
     :arg known: takes a task and the exception that it raised (as :func:`sys.exc_info` has it), and
@@ -299,7 +290,6 @@ def judge_after_performance(
     """Have ReFrame call a function when it has evaluated a check's performance variables.
 
     Why: it compares them with the check's own ``reference`` only, and has no hook for all checks.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: a listener is notified of the performance phase and may fail it.
 
     :arg judge: takes the check, and raises what fails it, in place of ReFrame's own error.
@@ -329,7 +319,6 @@ def cancel_options(reasons: Sequence[str]) -> dict[str, list[str]]:
     these reasons.
 
     Why: a job that Slurm never starts would wait for ever.
-    Holds for: 4.9.3 to 4.10.4.
     Differs: 4.9.3 has no such option. It cancels for ``ReqNodeNotAvail`` if Slurm lists the nodes.
     Remove when: 4.9.3 is not in use.
     """
@@ -340,7 +329,6 @@ def ask_why_jobs_wait() -> None:
     """Give ReFrame the reasons for which jobs of Slurm wait in the form that it expects.
 
     Why: 4.10.0 fails on a job that waits in its scheduler ``squeue``, and 4.10.1 in ``slurm``.
-    Holds for: 4.9.3 to 4.10.4.
     Differs: the other versions need no change.
     Remove when: neither version is in use.
     """
@@ -368,7 +356,6 @@ def pbs_schedulers() -> tuple[type[JobScheduler], ...]:
     """Return ReFrame's schedulers of PBS, and register ``pbspro`` if ReFrame has none.
 
     Why: 4.9.3 has only ``pbs``, which also reads the output of PBS Professional.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: 4.9.3 is not in use.
     """
     professional = getattr(pbs, "PbsProJobScheduler", None)
@@ -386,7 +373,6 @@ def wrap_poll(
 
     Why: ReFrame keeps the final state of a job but not the scheduler's reason, so that a cancelled
     job looks as if its output were missing.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame's schedulers raise the reason themselves.
 
     :arg replacement: takes the scheduler, its jobs, and ReFrame's own poll of them as a function.
@@ -406,7 +392,6 @@ def update_job(job: Job, **found: object) -> None:
 
     Why: these are properties, which only ReFrame's own schedulers can set. ReFrame raises the
     ``exception`` when it next checks whether the job has ended.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ``Job`` has setters, or a public interface for schedulers.
 
     :raises AttributeError: if the job has no such field.
@@ -420,7 +405,6 @@ def node_spec(job: Job) -> str:
     """Return the nodes of a Slurm job in Slurm's notation; empty if it has none yet.
 
     Why: the job's ``nodelist`` is empty until it has ended, and calls Slurm to expand it.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: the job has a property for it.
     """
     return job._nodespec or ""
@@ -430,7 +414,6 @@ def at_submission(job: Job, call: Callable[[], bool]) -> None:
     """Have ReFrame call a function when it is about to submit a job, whose script is written.
 
     Why: a duet starts two scripts in one job, and ReFrame writes and submits a script in one step.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame has a hook between the two.
 
     :arg call: returns whether to submit the job.
@@ -448,7 +431,6 @@ def share_job(check, other) -> None:
     """Make a check's job that of another check.
 
     Why: both sides of a duet run in one job, and ReFrame submits only that of the first.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: a check's job can be set.
     """
     check._job = other.job
@@ -461,7 +443,6 @@ def rename(check, hashcode: str) -> None:
     """Give a check another hash, which is in the names of its case and its folders.
 
     Why: the sides of a duet may be the same check in the same environment.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: a test case can be given a name of its own.
     """
     check._rfm_hashcode = hashcode
@@ -483,7 +464,6 @@ def pinned_to(check) -> PinnedTo | None:
     """Return the node of a test case, or ``None`` if ReFrame's ``--distribute`` did not create it.
 
     Why: the node is only in an undocumented parameter, whose name is not an identifier.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: a distributed check has its node as an attribute.
     """
     params = type(check).param_space.params
@@ -499,7 +479,6 @@ def reference_of(check, variable: str) -> tuple | None:
     ReFrame's mark of an expected failure; ``None`` if it has none.
 
     Why: from 4.10 on, a private method looks it up by the index that the check declares.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame has a public one.
     """
     resolve = getattr(check, "_resolve_reference", lambda: check.reference)
@@ -514,7 +493,6 @@ def parameter_values(check) -> Iterator[object]:
     """Yield the values of a test case's parameters.
 
     Why: ReFrame has no public list of a check's parameters.
-    Holds for: 4.9.3 to 4.10.4.
     Remove when: ReFrame has one.
     """
     return (getattr(check, name) for name in type(check).param_space.params)
