@@ -204,6 +204,26 @@ def test_a_change_that_slowly_came_back_is_not_active():
     assert before.active
 
 
+@pytest.mark.parametrize(
+    ("changes", "better", "active"),
+    [
+        # The level is still 37 % below that before, and 28 % of it.
+        ({60: 0.5, 100: 1.25}, "higher", True),
+        ({60: 0.2, 100: 1.4}, "higher", True),
+        ({60: 2.1, 100: 1 / 2.1}, "lower", False),
+        # Taken back in two steps; and one of two losses.
+        ({60: 0.9, 85: 1.04, 110: 1.04}, "higher", False),
+        ({60: 0.95, 85: 0.95, 110: 1 / 0.95}, "higher", True),
+    ],
+)
+def test_a_loss_is_active_until_half_of_it_is_taken_back(changes, better, active):
+    values = flat(140, level=0.005)
+    for night, factor in changes.items():
+        values[night:] *= factor
+    first, *_ = trend.judge(values, better).findings
+    assert (first.start, first.active) == (60, active)
+
+
 def test_a_size_ignores_a_transient_before_the_change():
     values = flat()
     values[57:60] *= 0.8

@@ -119,9 +119,9 @@ def _judgement(read: Reader, better: str, hindsight: bool) -> SeriesJudgement:
         findings.append(_finding(episode, measured, better, size, low, high))
     for number, finding in enumerate(findings):
         later = [f for f in findings[number + 1 :] if f.kind != "transient" and f.confirmed]
-        finding.active = finding.kind not in ("transient", "suspect") and not any(
-            f.size * finding.size < 0 and abs(f.size) >= BACK * abs(finding.size) for f in later
-        )
+        # On logarithms: half of a loss of a half is +41 %.
+        since = np.cumsum([math.log1p(f.size) for f in later]) / math.log1p(finding.size)
+        finding.active = finding.kind not in ("transient", "suspect") and not any(since <= -BACK)
         if finding.active and not later:
             finding.active = not _slowly_came_back(logs, usual, episodes[number])
     runs = [(int(measured[a]), int(measured[b])) for a, b in read.outliers]
