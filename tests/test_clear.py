@@ -383,6 +383,8 @@ def test_the_nodes_of_the_history(fleet: Fleet):
     fleet.weeks(2)
     fleet.measure(10, "n003", result="fail")
     fleet.measure(3, "n004", result="error", reason="broken", foms=[])
+    # Its modules do not load: it is on no node's list.
+    fleet.measure(9, "n005", result="error", reason="broken", foms=[], nodes=[])
     done = fleet.plumbline("history", "nodes", "--format=json")
     rows = json.loads(done.out)
     assert (done.code, len(rows)) == (0, 12)
@@ -390,10 +392,18 @@ def test_the_nodes_of_the_history(fleet: Fleet):
     # Without any measurement it was not measured.
     assert {row["sessions"] for row in rows[:-1]} == {2}
     assert all(row["days"] > 0 for row in rows)
+    results = {row["node"]: row["result"] for row in rows}
+    assert (results["n004"], results["n005"]) == ("pass", "error")
     done = fleet.plumbline("history", "nodes", "--format=csv", "--flags")
     assert len(list(csv.DictReader(io.StringIO(done.out)))) == 12
     text = fleet.plumbline("history", "nodes").out
     assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_node_whose_cases_were_aborted_has_not_passed():
+    rows = {"pass": 1, "aborted": 9}, {"pass": 1, "unfinished": 1}, {"aborted": 1, "fail": 1}
+    found = [replace(row("n1", "2026-11-20"), results=results) for results in rows]
+    assert [one.result for one in found] == ["aborted", "unfinished", "fail"]
 
 
 def test_flags_are_those_of_screening(fleet: Fleet):

@@ -88,7 +88,7 @@ def nodes(select, source: Path | None, flags: bool, form: str, output: Path | No
     """List the nodes that were measured by themselves, the longest ago first.
 
     That is by `plumbline sweep` or `clear`, or by --distribute. `result` is the worst one of the
-    node's last session.
+    node's last session, which may have measured nothing.
     """
     from plumbline.history.history import History
 

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 #: All results, the worst first.
-WORST_FIRST = ("invalid", "error", "fail", "waived", "skip", "pass")
+WORST_FIRST = (
+    "invalid", "error", "fail", "aborted", "unfinished", "waived", "skip", "pass",
+)  # fmt: skip
 
 
 @dataclass
@@ -96,8 +98,8 @@ class NodeRow:
     """A node that was measured by itself, by a sweep or ``--distribute``.
 
     :ivar sessions: number of sessions that measured it.
-    :ivar session: the last one. :ivar time: when its last case ended, UTC.
-    :ivar results: number of that session's cases by result.
+    :ivar time: when the last case of the last of them ended, UTC.
+    :ivar session: the last one on it. :ivar results: number of that session's cases by result.
     """
 
     system: str

@@ -115,15 +115,17 @@ NODES = f"""
 WITH alone AS (
     SELECT *, coalesce(system, session_system) AS of, CASE
         WHEN node != '' THEN node
-        WHEN extras['sweep'] IS NOT NULL AND extras['node'] = nodes THEN nodes END AS name
+        WHEN extras['sweep'] IS NOT NULL AND nodes IN ('', extras['node'])
+            THEN extras['node'] END AS name
     FROM files JOIN cases USING (file) WHERE WANTED),
 ended AS (
-    SELECT of, partition, name, start, session, max(time) AS stop, histogram(result) AS results
-    FROM alone WHERE name IS NOT NULL GROUP BY ALL
-    HAVING count(*) FILTER (result IN {MEASURED}) > 0)
-SELECT of, partition, name, count(*), arg_max(session, (start, session)), max(stop),
-    arg_max(results, (start, session))
-FROM ended GROUP BY of, partition, name ORDER BY of, partition, name
+    SELECT of, partition, name, start, session, max(time) AS stop, histogram(result) AS results,
+        count(*) FILTER (result IN {MEASURED}) > 0 AS measured
+    FROM alone WHERE name IS NOT NULL GROUP BY ALL)
+SELECT of, partition, name, count(*) FILTER (measured), arg_max(session, (start, session)),
+    max(stop) FILTER (measured), arg_max(results, (start, session))
+FROM ended GROUP BY of, partition, name HAVING count(*) FILTER (measured) > 0
+ORDER BY of, partition, name
 """
 #: The nodes that were measured with others, and the pairs of them: those of a case between two
 #: nodes, and those that are a figure's location.
