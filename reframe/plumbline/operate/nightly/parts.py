@@ -37,9 +37,7 @@ REPORTED = "reported"
 #: A part's message lists at most this many lines of one kind.
 _MAX_LISTED = 5
 #: What to do about nodes that were not compared.
-_UNSCREENED = (
-    "not screened, too few nodes were measured: `plumbline sweep`, then `plumbline screen`"
-)
+_UNSCREENED = "not screened: too few nodes were measured; plumbline sweep measures each of them"
 
 
 @dataclass
