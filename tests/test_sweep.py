@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -333,6 +334,52 @@ def test_a_session_that_lacks_a_case_is_reported(tmp_path: Path, monkeypatch):
     made.cases.append("other @s:p+e")
     lines, code = sweep.report(made)
     assert code == 1 and "other @s:p+e" in lines[0]
+
+
+@pytest.mark.parametrize(
+    "session, case, code",
+    [("0", "c @s:p+e", 2), ("1", "c @s:p+e", 1), ("0", "not-here @s:p+e", 0)],
+)
+def test_a_case_that_a_node_skipped_is_inconclusive(
+    tmp_path: Path, monkeypatch, session: str, case: str, code: int
+):
+    """If it would run there: its session alone is OK."""
+    made = swept(tmp_path, monkeypatch, n1=("1", session), n2=("2", "0"))
+    made.cases.append("not-here @s:p+e")
+    made.runs = ["c @s:p+e"]
+    for folder in (tmp_path / "sessions").iterdir():
+        plan = json.loads((folder / "plan.json").read_text())
+        (one,) = plan["cases"].values()
+        plan["cases"]["2"] = one | {"check": "not-here"}
+        (folder / "plan.json").write_text(json.dumps(plan))
+    name = made.state("n1").session
+    check, _, place = case.partition(" @")
+    lines = [
+        records.dumps(records.case(
+            name, "2026-11-22T00:01:00Z", system="s", partition="p", environment="e", nodes=[],
+            check=f"{check} %.repeatno={number}", case=f"/{number} @{place}", result="skip",
+            reason="/pfs: No such file or directory", code="scratch.not-writable",
+        ))
+        for number in range(2)
+    ]  # fmt: skip
+    (tmp_path / "sessions" / name / "records.jsonl").write_text("\n".join(lines) + "\n")
+    assert made.state("n1").kind == "measured"
+    lines, found = sweep.report(made)
+    assert found == code, lines
+    assert ("[scratch.not-writable]" in lines[0]) == (case in made.runs)
+    assert not any("--resume" in line for line in lines)
+
+
+def test_the_cases_that_would_run_are_known_before_the_first_job(testbed: Testbed, monkeypatch):
+    """The program of an environment is not installed."""
+    testbed.environment("pip", features="imb")
+    testbed.lacking()
+    testbed.write(scheduler="slurm", launcher="srun")
+    for name, value in testbed.env.items():
+        monkeypatch.setenv(name, value)
+    made = sweep.create(testbed.name, "node", ["--mode=smoke"], "", None, None, ["n1"])
+    assert made.runs and {*made.runs} < {*made.cases}
+    assert {case.rpartition("+")[2] for case in {*made.cases} - {*made.runs}} == {"lacks"}
 
 
 def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):

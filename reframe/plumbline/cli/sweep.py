@@ -40,7 +40,7 @@ def sweep(system, reservation, jobs, minutes, nodes, older_than, budget, resume,
     ARGUMENTS are ReFrame's own, for the session of each node.  [default: --mode=smoke]
 
     Exits with 1 if a node's session found a fault, with 2 if a node was not measured, such as one
-    that is down.
+    that is down, or skipped a test case that would run there.
     """
     from plumbline.operate import sweep as sweeps
     from plumbline.site import host
@@ -82,8 +82,6 @@ def sweep(system, reservation, jobs, minutes, nodes, older_than, budget, resume,
     for line in lines:
         say(line)
     say(f"to find slow nodes: plumbline screen --extras sweep={found.name}")
-    if own == 2:
-        say(f"to measure the remaining nodes: plumbline sweep --resume {found.name}")
     sys.exit(own or code)
 
 

@@ -27,7 +27,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.process import is_shell_safe, one_line
 from plumbline.core.text import base_name, pluralize, suggest
 from plumbline.session import preflight
-from plumbline.session.inventory_check import planned_case
+from plumbline.session.inventory_check import case_of, planned_case
 from plumbline.site import configuration, slurm
 
 #: The sweep as a ReFrame check.
@@ -48,7 +48,7 @@ class State:
     """The state of a node in a sweep.
 
     :ivar kind: of :data:`KINDS`.
-    :ivar code: exit code of its session, if that has ended.
+    :ivar code: exit code of its session, if that has ended; not 0 if it lacks a test case.
     """
 
     kind: str
@@ -73,6 +73,7 @@ class Sweep:
     :ivar skipped: node -> why it is skipped.
     :ivar named: the user named the nodes.
     :ivar now: the nodes that this call measures.
+    :ivar runs: those of ``cases`` that would run, by the dry run before the first job.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Sweep:
     skipped: dict[str, str]
     named: bool = False
     now: list[str] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -139,14 +141,29 @@ class Sweep:
         if not ended:
             return State("failed", f"job {job or '?'}: its session did not end (exit code {code})",
                          int(code), session)  # fmt: skip
-        message = {"0": "OK", "1": "faults found"}.get(code, "inconclusive")
-        planned = _plan(paths.results() / "sessions" / session).get("cases", {})
-        missing = sorted({*self.cases} - {planned_case(case) for case in planned.values()})
-        if missing:
+        return self._measured(session, int(code))
+
+    def _measured(self, session: str, code: int) -> State:
+        """Return the state of a node whose session ended with this exit code. The session itself
+        accepts that a test case is not planned or is skipped; the sweep, whose nodes are alike,
+        does not."""
+        folder, lacks = paths.results() / "sessions" / session, ""
+        planned = {planned_case(case) for case in _plan(folder).get("cases", {}).values()}
+        skipped = {
+            case_of(found): f"{base_name(found.check)}: {found.why}"
+            for found in _records(folder)
+            if found.result == "skip" and case_of(found) in self.runs
+        }
+        if missing := sorted({*self.cases} - planned):
             count = pluralize(len(missing), "test case")
-            message += f"; it did not plan {count} of the sweep: {missing[0]}"
-            return State("measured", message, max(int(code), 1), session)
-        return State("measured", message, int(code), session)
+            lacks += f"; it did not plan {count} of the sweep: {missing[0]}"
+            code = max(code, 1)
+        if skipped:
+            count = pluralize(len(skipped), "test case")
+            lacks += f"; it skipped {count}: {next(iter(skipped.values()))}"
+            code = code or 2
+        message = {0: "OK", 1: "faults found"}.get(code, "inconclusive")
+        return State("measured", message + lacks, code, session)
 
     def _session(self, node: str) -> tuple[str, bool]:
         """Return the session of a node in this sweep, and whether it has ended."""
@@ -256,6 +273,7 @@ def create(
         chosen,
         skipped,
         bool(nodes),
+        runs=sorted({base_name(case.case) for case in cases if case.runs}),
     )
 
 
@@ -325,8 +343,8 @@ def run(sweep: Sweep, budget: float = 0) -> int:
 def report(sweep: Sweep) -> tuple[list[str], int]:
     """Return the state of each node, a line each, and the exit code of the sweep.
 
-    The code is 1 if a node's session found a fault, 2 if one is inconclusive or a node was not
-    measured, also if it was skipped, else 0.
+    The code is 1 if a node's session found a fault, 2 if one is inconclusive or skipped a test case
+    that would run, or a node was not measured, also if it was skipped, else 0.
     """
     states = {node: sweep.state(node) for node in sweep.nodes}
     lines = [
@@ -341,6 +359,8 @@ def report(sweep: Sweep) -> tuple[list[str], int]:
     }
     summary = [f"{count} {kind}" for kind, count in counts.items() if count or kind == "skipped"]
     lines.append(f"sweep {sweep.name}: {', '.join(summary)}")
+    if sweep.skipped or not all(state.measured for state in states.values()):
+        lines.append(f"to measure the remaining nodes: plumbline sweep --resume {sweep.name}")
     codes = {state.code if state.measured else 2 for state in states.values()}
     return lines, 1 if 1 in codes else 2 if codes - {0} or sweep.skipped else 0
 
@@ -357,3 +377,10 @@ def _plan(folder: Path) -> session_files.Plan | dict[str, Any]:
         return session_files.read_plan(folder)
     except (OSError, record.Damaged):
         return {}
+
+
+def _records(folder: Path) -> list[record.Record]:
+    try:
+        return [*record.read(folder / "records.jsonl", bad=lambda line: None)]
+    except Fault:
+        return []
