@@ -52,7 +52,7 @@ class Fleet:
         session = f"{began:%Y%m%dT%H%M%SZ}-{int(node[1:]):06x}"
         folder = self.results / "sessions" / session
         folder.mkdir(parents=True)
-        extras = {"sweep": f"day{day}", "node": node}
+        extras = {"sweep": f"{began:%Y%m%d}", "node": node}
         about = {"system": "big", "environment": "gcc", "check": "stream"}
         names = [f"stream %.repeatno={number} @big:cpu+gcc" for number in range(repeats)]
         (folder / "plan.json").write_text(plan(session, names, extras=extras, **about))
@@ -70,6 +70,13 @@ class Fleet:
         (folder / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
         (folder / "end.json").write_text("{}")
         return session
+
+    def add(self, session: str, check: str, **fields: object) -> None:
+        """Writes a record of another check to a session."""
+        about = {"system": "big", "environment": "gcc", "check": check, **fields}
+        line = dumps(case(session, "2026-10-22T22:30:00Z", **about))
+        with (self.results / "sessions" / session / "records.jsonl").open("a") as file:
+            file.write(f"{line}\n")
 
     def weeks(self, count: int, **slow: tuple[int, float]) -> None:
         """Sweeps of all nodes; of each slow one, the week from which it is, and its loss."""
@@ -211,19 +218,78 @@ def test_too_little_is_known(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("result", "verdict"), [("fail", "no-go"), ("error", "not enough data"), ("pass", "go")]
+    ("result", "nodes", "check", "verdict"),
+    [
+        ("fail", ["n003"], "other", "no-go"),
+        ("error", ["n003"], "other", "not enough data"),
+        ("pass", ["n003"], "other", "go"),
+        # Without a job, as where modules do not load or a file system is not mounted.
+        ("error", [], "other", "not enough data"),
+        ("aborted", [], "other", "not enough data"),
+        ("unfinished", [], "other", "not enough data"),
+        ("skip", [], "io", "not enough data"),
+        # No node has ever run it.
+        ("skip", [], "other", "go"),
+    ],
 )
-def test_a_case_that_did_not_pass_is_no_go_or_inconclusive(fleet: Fleet, result, verdict):
+def test_a_case_that_did_not_pass_is_no_go_or_inconclusive(
+    fleet: Fleet, result, nodes, check, verdict
+):
     """However fast the others are."""
     fleet.weeks(8)
+    fleet.add(fleet.measure(50, "n004"), "io", nodes=["n004"], foms=[figure(100.0)])
     session = fleet.measure(51, "n003", repeats=5)
-    path = fleet.results / "sessions" / session / "records.jsonl"
-    about = {"system": "big", "environment": "gcc", "check": "other", "nodes": ["n003"]}
-    fields = {"reason": "broken"} if result == "error" else {}
-    line = case(session, "2026-10-22T22:30:00Z", result=result, **about, **fields)
-    path.write_text(path.read_text() + dumps(line) + "\n")
-    _, (found,) = fleet.clear("n003")
-    assert found["verdict"] == verdict, found["reasons"]
+    fleet.add(session, check, result=result, nodes=nodes, reason="broken")
+    done, (found,) = fleet.clear("n003")
+    assert (found["verdict"], done.code) == (verdict, clear.EXIT[verdict]), found["reasons"]
+
+
+def test_a_planned_case_without_a_record_has_no_result(fleet: Fleet):
+    """As of a node that died, or a disk that was full."""
+    fleet.weeks(8)
+    path = fleet.results / "sessions" / fleet.measure(51, "n003", repeats=5) / "records.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, found["verdict"]) == (2, "not enough data")
+
+
+@pytest.mark.parametrize("result", ["error", "skip"])
+def test_a_night_without_any_result_is_not_replaced_by_an_earlier_one(fleet: Fleet, result):
+    fleet.weeks(8)
+    session = fleet.measure(51, "n003", result=result, nodes=[], foms=[], reason="broken")
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, found["sessions"], found["figures"]) == (2, [session], [])
+
+
+@pytest.mark.parametrize(
+    ("code", "planned", "verdict"),
+    [
+        ("0", ["stream"], "go"),
+        ("1", ["stream"], "not enough data"),
+        ("2", ["stream"], "not enough data"),
+        ("0", ["stream", "io"], "not enough data"),
+    ],
+)
+def test_a_go_needs_a_session_that_was_ok(
+    fleet: Fleet, tmp_path: Path, monkeypatch, code, planned, verdict
+):
+    """All that it measured is."""
+    fleet.weeks(8)
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(fleet.results))
+    name = fleet.measure(51, "n003", repeats=5)[:8]
+    cases = [f"{check} @big:cpu+gcc" for check in planned]
+    made = sweeps.Sweep(name, "big", "cpu", [], "", 1, cases, 60, ["n003"], {})
+    made.write()
+    made.claim("n003").mkdir()
+    (made.claim("n003") / "code").write_text(code)
+    monkeypatch.setattr(operating, "sweep_of", lambda *_: made)
+    monkeypatch.setattr(sweeps, "run", lambda _: 0)
+    options = ["--format=json", "--output", tmp_path / "found", "--hook", hook(tmp_path)]
+    done = fleet.plumbline("clear", "n003", *options)
+    (found,) = json.loads((tmp_path / "found").read_text())
+    assert (found["verdict"], done.code) == (verdict, clear.EXIT[verdict]), found["reasons"]
+    assert {row["verdict"] for row in found["figures"]} == {"unchanged"}
+    assert (tmp_path / "called").exists() == (verdict == "go")
 
 
 def test_noise_that_hides_a_loss_is_too_little_data(tmp_path: Path):

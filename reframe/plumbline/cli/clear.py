@@ -110,7 +110,8 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
             select = Selection(system=place[0], partition=place[1])
             sessions = (operating.sessions_of(sweep, node) if sweep
                         else clearing.latest(history, node, select))  # fmt: skip
-            found.append(clearing.clear_node(history, node, sessions, select, usual, names, rules))
+            one = clearing.clear_node(history, node, sessions, select, usual, names, rules)
+            found.append(operating.confirmed(sweep, one) if sweep else one)
             code = warn_skipped(history) or code
     for one in found:
         operating.publish(one)
@@ -194,7 +195,7 @@ def _text(found, every: bool) -> str:
                 lines.append(f"{row.label}: {row.reason}")
     for one in found:
         lines.append(f"plumbline: {one.node}: {one.verdict}: {'; '.join(one.reasons)}")
-        if one.verdict == "not enough data" and one.rows:
+        if any(row.verdict == "too little data" for row in one.rows) and one.exit_code == 2:
             lines.append("  measure again with more repetitions (--repeat), or with its peers "
                          "(--with-peers 8)")  # fmt: skip
     todo = [command for one in found for command in commands(one)]

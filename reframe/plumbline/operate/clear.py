@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import subprocess
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from plumbline.analysis.clear import Clearance
@@ -22,7 +23,7 @@ from plumbline.core.text import pluralize, shorten
 from plumbline.history.history import History
 from plumbline.history.rows import NodeRow
 from plumbline.operate import sweep as sweeps
-from plumbline.operate.sweep import Sweep
+from plumbline.operate.sweep import State, Sweep
 from plumbline.operate.sweep.nodes import available, is_valid_name
 from plumbline.session import preflight
 
@@ -155,9 +156,17 @@ def call(hook: Path, clearance: Clearance) -> str:
 def unmeasured(sweep: Sweep, node: str) -> Clearance | None:
     """Return the verdict on a node that the sweep did not measure; ``None`` if it did."""
     state = sweep.state(node)
-    if state.measured:
-        return None
-    return Clearance(node, "not enough data", [f"{state.kind}: {one_line(state.message)}"], [], [])
+    return None if state.measured else Clearance(node, "not enough data", [_about(state)], [], [])
+
+
+def confirmed(sweep: Sweep, clearance: Clearance) -> Clearance:
+    """Return the verdict on a node that the sweep measured: no go unless its session was OK, as its
+    records need not show what it lacks."""
+    state = sweep.state(clearance.node)
+    if clearance.verdict != "go" or state.code == 0:
+        return clearance
+    reasons = [_about(state), *clearance.reasons]
+    return replace(clearance, verdict="not enough data", reasons=reasons)
 
 
 def nodes_of(source: Path | None) -> list[NodeRow]:
@@ -182,6 +191,10 @@ def sessions_of(sweep: Sweep, node: str) -> list[str]:
         if (extras.get("sweep"), extras.get("node")) == (sweep.name, node):
             found.append(folder.name)
     return found
+
+
+def _about(state: State) -> str:
+    return f"{state.kind}: {one_line(state.message)}"
 
 
 def _reason(clearance: Clearance) -> str:

@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
@@ -33,9 +34,11 @@ from plumbline.analysis.distributions import t_isf
 from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.screen.input import NIGHT_HOURS, Group, natural, of_series
 from plumbline.core.errors import Fault
-from plumbline.core.text import pluralize
+from plumbline.core.text import pluralize, printable
 from plumbline.history.history import History
+from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Selection, Series
+from plumbline.history.statements import MEASURED
 
 #: Overall verdict -> exit code.
 EXIT = {"go": 0, "no-go": 1, "not enough data": 2}
@@ -47,6 +50,9 @@ ORDER = ("regressed", "too little data", "unchanged")
 NOW = "~now"
 #: Most peers that are used: the error of the median of 100 is an eighth of the noise of one value.
 PEERS = 100
+
+#: The test case of a record or of the key of a series, the same on all nodes.
+_check_of = attrgetter("system", "partition", "environment", "check")
 
 
 @dataclass
@@ -114,10 +120,9 @@ def clear_node(
     rules = rules or ClearRules()
     wanted = set(sessions)
     found = history.series(select, samples=False)
-    measured = {(s.key.system, s.key.partition, s.key.environment, s.key.check)
-                for s in found if _of_node(s, node, wanted).any()}  # fmt: skip
-    found = [s for s in found if (s.key.system, s.key.partition, s.key.environment, s.key.check)
-             in measured]  # fmt: skip
+    known = {_check_of(s.key) for s in found}
+    measured = {_check_of(s.key) for s in found if _of_node(s, node, wanted).any()}
+    found = [s for s in found if _check_of(s.key) in measured]
     first = min(wanted)
     marked = _marked(found, node, wanted)
     tonight = _night_of(marked, first)
@@ -134,13 +139,32 @@ def clear_node(
     for row, pair, name, p in zip(rows, compared, names, adjusted, strict=True):
         _fill(row, pair, name, p, rules)
     rows.sort(key=lambda row: (ORDER.index(row.verdict), row.difference, row.label, row.unit))
-    ended = Counter(
-        case.result
-        for case in history.cases(Selection(sessions=tuple(wanted)))
-        if node in case.nodes or case.node == node
-    )
-    verdict, reasons = _verdict(rows, ended, rules)
+    chosen = Selection(sessions=tuple(wanted))
+    cases = _cases(history, node, chosen)
+    failed = sum(case.result == "fail" for case in cases)
+    # What neither the node nor a peer has ever run cannot run on the partition.
+    without = [
+        f"{case.check}: {printable(case.reason)}"
+        for case in cases
+        if case.result not in MEASURED and (case.result != "skip" or _check_of(case) in known)
+    ]
+    for own in _own_sessions(history, node, chosen):
+        without += ["planned, and has no record"] * (own.planned - own.ended)
+    verdict, reasons = _verdict(rows, failed, without, rules)
     return Clearance(node, verdict, reasons, rows, sorted(wanted))
+
+
+def _own_sessions(history: History, node: str, select: Selection) -> list[SessionRow]:
+    """Return the sessions that ran on the node, in a job of a sweep."""
+    return [row for row in history.sessions(select) if row.extras.get("node") == node]
+
+
+def _cases(history: History, node: str, select: Selection) -> list[CaseRow]:
+    """Return the test cases of a node. One that ended before its job started has no nodes in its
+    record, and is known by its session."""
+    own = {row.session for row in _own_sessions(history, node, select)}
+    return [case for case in history.cases(select)
+            if node in case.nodes or case.node == node or case.session in own]  # fmt: skip
 
 
 def _of_node(series: Series, node: str, sessions: Collection[str]) -> np.ndarray:
@@ -302,38 +326,42 @@ def short_name(row: ClearedFigure, width: int) -> str:
 
 
 def _verdict(
-    rows: list[ClearedFigure], ended: Counter[str], rules: ClearRules
+    rows: list[ClearedFigure], failed: int, without: list[str], rules: ClearRules
 ) -> tuple[str, list[str]]:
-    """Return the verdict on the node, and the reasons for it."""
+    """Return the verdict on the node, and the reasons for it.
+
+    :arg failed: number of test cases that failed.
+    :arg without: those without a valid result, each with the reason.
+    """
     counts, total = Counter(row.verdict for row in rows), len(rows)
     reasons = [f"{row.label}: {row.reason}" for row in rows if row.verdict == "regressed"][:1]
     if counts["regressed"]:
         reasons.insert(0, f"{counts['regressed']} of {total} figures regressed")
-    if ended["fail"]:
-        reasons.append(f"{pluralize(ended['fail'], 'test case')} failed")
-    if counts["regressed"] or ended["fail"]:
+    if failed:
+        reasons.append(f"{pluralize(failed, 'test case')} failed")
+    if counts["regressed"] or failed:
         return "no-go", reasons
     few = counts["too little data"]
     if few:
         reasons.append(f"{few} of {total} figures have too little data")
-    broken = ended["error"] + ended["invalid"]
-    if broken:
-        reasons.append(f"{pluralize(broken, 'test case')} without a valid result")
+    if without:
+        count = pluralize(len(without), "test case")
+        reasons.append(f"{count} without a valid result: {without[0]}")
     if not total:
         return "not enough data", reasons or ["no figure of the node was measured"]
-    if broken or few > rules.allow_inconclusive * total or few == total:
+    if without or few > rules.allow_inconclusive * total or few == total:
         return "not enough data", reasons
     return "go", [f"no loss in {counts['unchanged']} of {total} figures", *reasons]
 
 
 def latest(history: History, node: str, select: Selection) -> list[str]:
-    """Return the sessions of the last night in which a node was measured by itself.
+    """Return the sessions of the last night in which a node was measured by itself, also if all
+    its test cases ended without a result.
 
     :raises Fault: if it never was.
     """
-    cases = history.cases(select)
-    names = {case.session for case in cases if (case.nodes == [node] or case.node == node)
-             and case.result in ("pass", "fail", "waived")}  # fmt: skip
+    cases = _cases(history, node, select)
+    names = {case.session for case in cases if len(case.nodes) < 2}
     if not names:
         raise Fault(
             f"node {node} was never measured by itself: measure it with `plumbline clear {node}`",
