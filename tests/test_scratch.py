@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from conftest import Testbed
 from plumbline.check import scratch
 from plumbline.check.scratch import FileSystem, ScratchError, file_system, make
 
@@ -248,6 +249,52 @@ def test_no_direct_io_in_memory(in_memory: Path) -> None:
     assert list(in_memory.iterdir()) == []
     make(in_memory / "own", needed=1, files=1, direct_io=False)
     assert (in_memory / "own").is_dir()
+
+
+@pytest.mark.parametrize("name", ["tmpfs", "ramfs", "zfs"])
+def test_direct_io_without_effect(disk: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """ZFS 0.8 to 2.2 take the flag, and use their cache nevertheless (openzfs/zfs#7823)."""
+    device = disk.stat().st_dev
+    mounts = [(f"{os.major(device)}:{os.minor(device)}", "/", name)]
+    monkeypatch.setattr(scratch, "_mounts", lambda: mounts)
+    refusal(lambda: make(disk / "own", 1, 1, True), "scratch.no-direct-io")
+    make(disk / "own", needed=1, files=1, direct_io=False)
+    (disk / "own").rmdir()
+
+
+def made_by_a_job(folder: Path, direct_io: bool, **env: str) -> subprocess.CompletedProcess:
+    command = ["sh", "-c", scratch.making(folder, direct_io)]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env})
+
+
+def test_a_job_finds_that_a_node_has_no_direct_io(in_memory: Path) -> None:
+    done = made_by_a_job(in_memory / "own", direct_io=True)
+    found = scratch.refusal(f"loading\n{done.stderr}mpirun detected that a process exited\n")
+    assert (done.returncode, found and found.code) == (1, "scratch.no-direct-io")
+    assert str(found).startswith(f"{in_memory} (tmpfs on {os.uname().nodename}) ")
+    done = made_by_a_job(in_memory / "own", direct_io=False)
+    assert (done.returncode, scratch.refusal(done.stderr)) == (0, None)
+
+
+@pytest.mark.parametrize(("name", "status"), [("zfs", 1), ("ext2/ext3", 0), ("", 0)])
+def test_a_job_knows_direct_io_by_type(disk: Path, tmp_path: Path, name: str, status: int) -> None:
+    program = tmp_path / "stat"
+    program.write_text(f"#!/bin/sh\necho {name}\n")
+    program.chmod(0o755)
+    done = made_by_a_job(disk / "own", True, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    (disk / "own").rmdir()
+    assert (done.returncode, scratch.refusal(done.stderr) is None) == (status, status == 0)
+
+
+def test_a_case_in_memory_of_a_node_is_skipped(testbed: Testbed, in_memory: Path) -> None:
+    testbed.environment("path", "fio")
+    where = {"scratch": {"path": str(in_memory), "node_local": True}}
+    testbed.write(extras={"detect": True, "file_systems": where})
+    done = testbed.plumbline("run", "-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1")
+    assert [(record["result"], record["code"]) for record in done.records] == (
+        [("skip", "scratch.no-direct-io")] * 2
+    )
+    assert list(in_memory.iterdir()) == []
 
 
 def test_no_direct_io(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -413,14 +413,15 @@ class Benchmark(declaration.Declaration):
 
         :arg needed: bytes that the test case will write, in so many files; the case is skipped if
             there is less space.
-        :arg direct_io: skips the case if the file system has no direct I/O.
+        :arg direct_io: skips the case if the file system has no direct I/O, which of a node-local
+            one the job finds out.
         :arg file_system: one of the partition's ``extras.file_systems``, or ``scratch``.
         """
         chosen = self.storage(file_system)
         folder = scratch.own_folder(chosen.folder, Path(self.stagedir).name)
         # A node-local folder exists on each node, and only the job's tasks can make or remove it.
         launch = f"{self.job.launcher.run_command(self.job)} ./task.sh - "
-        commands = scratch.commands(folder, launch if chosen.node_local else "")
+        commands = scratch.commands(folder, launch if chosen.node_local else "", direct_io)
         self.prerun_cmds = [*self.prerun_cmds, *commands]
         if not chosen.node_local and not self.only_shown:
             self.result.scratch = folder
@@ -526,7 +527,7 @@ class Benchmark(declaration.Declaration):
         return samples.runs(self.layouts, self.num_warmups + self.num_samples)
 
     def read_ends(self) -> dict[str, samples.RunEnd]:
-        """Return how each run ended.
+        """Return how each run ended; skip the case if the job found its file system unsuitable.
 
         :raises Invalid: if none did, or the file that has this is garbled.
         """
@@ -535,6 +536,9 @@ class Benchmark(declaration.Declaration):
         reading.check_started(Path(self.stagedir), self.layout, self.start_seconds, fabric)
         duet.check_ends(self, ended)
         if not ended:
+            stderr = reading.stderr_of(Path(self.stagedir, self.job.stderr))
+            if refused := scratch.refusal(stderr):
+                self.skip_case(str(refused), refused.code)
             raise outcomes.Invalid(
                 f"no sample finished{self.job_message()}", code="output.no-sample"
             )

@@ -6,6 +6,7 @@ Independent of ReFrame.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shlex
 import string
@@ -98,6 +99,10 @@ def file_system(extras: dict, name: str, variables: Mapping[str, str] = os.envir
 
 _REMEDY = "set the partition's scratch to another folder"
 
+#: Types of file systems that may take the flag of direct I/O and keep the data in memory
+#: nevertheless: tmpfs does since Linux 6.6, ZFS before 2.3, and later as its datasets are set.
+_CACHED = ("tmpfs", "ramfs", "zfs")
+
 
 def own_folder(parent: str, owner: str) -> Path:
     """Return a unique name in a folder."""
@@ -132,24 +137,41 @@ _MAKE = (
     '{ echo "$0: $1 is not a folder of this job" >&2; exit 1; }'
 )
 
+#: Follows it where direct I/O is needed; :func:`refusal` reads what it prints.
+_PROVE = (
+    f'; type=$(stat -f -c %T -- "$1"); case $type in {"|".join(_CACHED)}) '
+    'echo "$0: no direct I/O: ${1%/*} ($type on $(uname -n))" >&2; exit 1 ;; esac'
+)
 
-def making(folder: Path) -> str:
+
+def making(folder: Path, direct_io: bool = False) -> str:
     """Return the command by which a job makes its own folder on a node.
 
     Others can read the folder's name in the job's script before the job starts, so that a folder
     of theirs is refused.
+
+    :arg direct_io: whether to refuse a file system that is known to keep the data in memory.
     """
-    return shlex.join(["sh", "-c", _MAKE, "plumbline", str(folder)])
+    script = _MAKE + (_PROVE if direct_io else "")
+    return shlex.join(["sh", "-c", script, "plumbline", str(folder)])
 
 
-def commands(folder: Path, launch: str = "") -> list[str]:
+def commands(folder: Path, launch: str = "", direct_io: bool = False) -> list[str]:
     """Return the commands by which a job removes its folder, however it ends.
 
     :arg launch: start of a command on every node, for a node-local folder, which the job makes too.
+    :arg direct_io: whether a node-local file system must have direct I/O.
     """
     removal = f"{launch}rm -rf -- {shlex.quote(str(folder))}"
-    creation = [f"{launch}{making(folder)} || exit"] if launch else []
+    creation = [f"{launch}{making(folder, direct_io)} || exit"] if launch else []
     return [f"trap {shlex.quote(removal)} EXIT", *creation]
+
+
+def refusal(stderr: str) -> ScratchError | None:
+    """Return the error of a node-local file system that turned out in the job to have no direct
+    I/O, from the job's standard error."""
+    found = re.search(r"plumbline: no direct I/O: (.+)$", stderr, re.M)
+    return _no_direct_io(found[1]) if found else None
 
 
 def _check(folder: Path, needed: int, files: int, direct_io: bool) -> None:
@@ -169,12 +191,16 @@ def _check(folder: Path, needed: int, files: int, direct_io: bool) -> None:
             code="scratch.too-little-space",
         )
     if direct_io and not has_direct_io(folder):
-        raise ScratchError(
-            f"{parent} does not support direct I/O, so the page cache would be measured instead: "
-            f"set extras.scratch of the partition to a folder on a local disk or a parallel file "
-            f"system",
-            code="scratch.no-direct-io",
-        )
+        raise _no_direct_io(str(parent))
+
+
+def _no_direct_io(where: str) -> ScratchError:
+    return ScratchError(
+        f"{where} does not support direct I/O, so a cache in memory would be measured instead: set "
+        f"the partition's extras.scratch, or the path in its extras.file_systems, to a folder on a "
+        f"disk or a parallel file system",
+        code="scratch.no-direct-io",
+    )
 
 
 def _mounts() -> list[tuple[str, str, str]]:
@@ -196,14 +222,11 @@ def kind(folder: Path) -> str:
 
 
 def has_direct_io(folder: Path) -> bool:
-    """Return whether files of a folder can bypass the page cache.
-
-    tmpfs accepts the flag since Linux 6.6, and has nothing but the page cache.
-    """
+    """Return whether files of a folder can bypass the caches in memory."""
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     # The device of a subvolume of btrfs is in no mount.
-    if next((name for known, _, name in _mounts() if known == number), "") in ("tmpfs", "ramfs"):
+    if next((name for known, _, name in _mounts() if known == number), "") in _CACHED:
         return False
     probe = folder / "direct-io"
     try:
