@@ -5,12 +5,17 @@ import math
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
+from plumbline.parse.babelstream import NO_GPU
 from reframe.core.builtins import parameter, run_after, variable
 
 KERNELS = ["copy", "mul", "add", "triad", "dot"]
 
 #: Bytes per number.
 DOUBLE = 8
+
+#: GPUs of the layout -> SYCL devices that oneAPI's runtime is to show. sycl-stream takes the first
+#: device of any kind: where oneAPI's OpenCL is installed, an FPGA that is emulated on the CPU.
+SYCL_DEVICES = {"cuda": "cuda:gpu", "rocm": "hip:gpu", "": "*:cpu"}
 
 
 class BabelStream(Benchmark):
@@ -59,6 +64,10 @@ class BabelStream(Benchmark):
         if not self.layout.vendor:
             self.conditions["cores"] = str(self.layout.num_cpus_per_task)
         self.executable_opts = ["-s", str(self.elements), "-n", str(self.times)]
+        if self.program == "sycl-stream":
+            # The environment or its modules may have selected the devices.
+            devices = SYCL_DEVICES[self.layout.vendor]
+            self.env_vars["ONEAPI_DEVICE_SELECTOR"] = f"${{ONEAPI_DEVICE_SELECTOR:-{devices}}}"
 
     def array_elements(self) -> int:
         """Return the numbers in each of the three arrays.
@@ -158,3 +167,14 @@ class babelstream_gpu(BabelStream):
     @run_after("init")
     def separate_output(self):
         self.output_per_task = self.placement == "all-gpus"
+
+    def verify(self, output: Output) -> None:
+        super().verify(output)
+        device = output.inputs.get("device", "")
+        if self.model == "sycl" and (not device or NO_GPU.search(device)):
+            raise ParseError(
+                f"BabelStream ran on SYCL device {device!r}, which is no GPU: in the environment's "
+                f"env_vars, set ONEAPI_DEVICE_SELECTOR, or ACPP_VISIBILITY_MASK of AdaptiveCpp, so "
+                f"that only GPUs are visible",
+                code="output.other-inputs",
+            )

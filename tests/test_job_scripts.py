@@ -136,6 +136,42 @@ def test_mdtest_has_one_node_where_each_has_its_own_file_system(
     assert f"#BSUB -nnodes {nodes}\n" in script
 
 
+# -- devices -------------------------------------------------------------------------------------
+
+
+def on_polaris(folder: Path, check: str, features: list[str], **env_vars: str) -> foreign.Session:
+    """A check of ``sycl-stream``, of an environment with these features and variables."""
+    foreign.prepare("polaris", folder)
+    path = folder / "systems" / "polaris.yaml"
+    content = yaml.safe_load(path.read_text())
+    (environment,) = content["environments"]
+    environment["features"] += ["sycl", *features]
+    environment["env_vars"] = [*map(list, env_vars.items())]
+    path.write_text(yaml.safe_dump(content))
+    few = ["-S", "num_warmups=0", "-S", "num_samples=1"]
+    return foreign.run("polaris", folder, "-n", f"{check}.*sycl", "--tag=.*", *few)
+
+
+def test_sycl_measures_gpus_where_its_first_device_is_none(tmp_path: Path) -> None:
+    found = on_polaris(tmp_path, "babelstream_gpu", ["gpu"])
+    assert [record["result"] for record in found.records] == ["pass"] * 2, found.output
+
+
+def test_sycl_on_another_device_is_invalid(tmp_path: Path) -> None:
+    """As where the environment has chosen it."""
+    found = on_polaris(tmp_path, "babelstream_gpu", ["gpu"], ONEAPI_DEVICE_SELECTOR="opencl:*")
+    assert [(record["result"], record["code"]) for record in found.records] == (
+        [("invalid", "output.other-inputs")] * 2
+    )
+
+
+def test_sycl_measures_cpus_where_its_first_device_is_none(tmp_path: Path) -> None:
+    found = on_polaris(tmp_path, "babelstream_model", [])
+    assert foreign.only(found)["result"] == "pass", found.output
+    (path,) = found.folder.glob("**/sample-0.out")
+    assert "\nUsing SYCL device AMD EPYC 7543P 32-Core Processor\n" in path.read_text()
+
+
 # -- time ----------------------------------------------------------------------------------------
 
 

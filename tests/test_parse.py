@@ -651,6 +651,31 @@ def test_babelstream_device() -> None:
     assert figures(read("babelstream/main_cuda"))["triad"] == (2914366.043, "MB/s")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Intel(R) FPGA Emulation Device", "Intel(R) Xeon(R) CPU E5-2697 v2 @ 2.70GHz",
+        "AMD EPYC 7543P 32-Core Processor", "INTEL(R) XEON(R) PLATINUM 8592+",
+        "12th Gen Intel(R) Core(TM) i7-12700", "cpu-haswell-AMD EPYC 7543P",
+        "AdaptiveCpp OpenMP host device", "SYCL host device",
+    ],
+)  # fmt: skip
+def test_babelstream_sycl_devices_that_are_no_gpu(name: str) -> None:
+    assert babelstream.NO_GPU.search(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA A100-SXM4-40GB", "NVIDIA GH200 480GB", "Tesla V100-SXM2-16GB", "AMD Instinct MI250X",
+        "gfx90a:sramecc+:xnack-", "AMD Instinct MI300A", "Fiji",
+        "Intel(R) Data Center GPU Max 1550",
+    ],
+)  # fmt: skip
+def test_babelstream_sycl_devices_that_may_be_gpus(name: str) -> None:
+    assert not babelstream.NO_GPU.search(name)
+
+
 def test_babelstream_a_rate_that_fills_its_column() -> None:
     """From 10 TB/s on, no blank stands between rate and time."""
     name = "babelstream/v50_cuda_broken"

@@ -22,6 +22,9 @@ from plumbline.parse import Fom, Output, ParseError, parse_count, parse_number, 
 #: BabelStream's messages about wrong results.
 FAILED = re.compile(r"^(?:Validation failed on|FAILED validation of) .*$", re.M)
 
+#: In names of SYCL devices that are no GPU.
+NO_GPU = re.compile(r"\bcpu\b|processor|xeon|epyc|core\(tm\)|fpga|emulat|host device", re.I)
+
 #: Kernels in the order in which they run -> number of arrays that each reads and writes.
 KERNELS = {"Copy": 2, "Mul": 2, "Add": 3, "Triad": 3, "Dot": 2, "Nstream": 4}
 

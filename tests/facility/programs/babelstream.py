@@ -1,10 +1,11 @@
-"""BabelStream 5.0 (src/main.cpp, src/cuda/CUDAStream.cu, src/hip/HIPStream.cpp), with its table of
-all kernels and the options that the checks use."""
+"""BabelStream 5.0 (src/main.cpp, src/cuda/CUDAStream.cu, src/hip/HIPStream.cpp,
+src/sycl/SYCLStream.cpp), with its table of all kernels and the options that the checks use."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 
 from ..job import Task
 from ..options import Options, Refused, read
@@ -19,6 +20,7 @@ NAMES = {
     "serial-stream": "Serial",
     "cuda-stream": "CUDA",
     "hip-stream": "HIP",
+    "sycl-stream": "SYCL",
 }
 ON_GPU = {"cuda-stream": "cuda", "hip-stream": "rocm"}
 
@@ -64,6 +66,11 @@ def _one(run: Run, values: Values, task: Task, options: Options) -> str:
     if program in ON_GPU:
         text += _device(run, size, task.gpus, ON_GPU[program], text)
         gpu = task.gpus[0]
+    elif program == "sycl-stream":
+        kind, name = _sycl_device(run)
+        text += f"Using SYCL device {name}\nDriver: 1.0\n"
+        text += "Reduction kernel config: 432 groups of size 1024\n"
+        gpu = task.gpus[0] if kind == "gpu" else None
 
     def rate(kernel):
         if gpu is not None:
@@ -116,6 +123,20 @@ def _device(run: Run, size: int, gpus: tuple, vendor: str, before: str) -> str:
         f"Using CUDA device {name}\nDriver: 11040\nMemory: DEFAULT\n"
         "Reduction kernel config: 432 groups of (fixed) size 1024\n"
     )
+
+
+def _sycl_device(run: Run) -> tuple[str, str]:
+    """Kind and name of the first device that oneAPI's runtime shows where it has OpenCL for CPUs,
+    too: ALCF User Guides, Polaris, "SYCL"."""
+    backend = {"cuda": "cuda", "rocm": "hip"}[run.machine.vendor]
+    devices = {
+        "opencl:fpga": "Intel(R) FPGA Emulation Device",
+        "opencl:cpu": "AMD EPYC 7543P 32-Core Processor",
+        f"{backend}:gpu": run.machine.facts["gpu_name"],
+    }
+    shown = run.env.get("ONEAPI_DEVICE_SELECTOR", "*:*")
+    place, name = next(item for item in devices.items() if fnmatch(item[0], shown))
+    return place.partition(":")[2], name
 
 
 def _threads(run: Run, task: Task) -> tuple[int, bool]:
