@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -175,10 +176,27 @@ def test_sycl_measures_cpus_where_its_first_device_is_none(tmp_path: Path) -> No
 # -- time ----------------------------------------------------------------------------------------
 
 
+AT_ONCE = ["-n", "babelstream_gpu.*all-gpus", "--tag=.*"]
+
+
+def test_gpus_at_once_run_longer_than_their_starts_differ(tmp_path: Path) -> None:
+    foreign.prepare("perlmutter", tmp_path)
+    script = rendered(tmp_path, "perlmutter", AT_ONCE).read_text()
+    (size, times), (minutes, seconds), last = (
+        re.search(pattern, script, re.M).groups()
+        for pattern in (r"-stream -s (\d+) -n (\d+)", r"--time=0:(\d+):(\d+)", r"\$\(seq 0 (\d+)\)")
+    )
+    # Copy, mul and dot move two arrays, add and triad three; an H100 moves 3 TB/s.
+    moved = 12 * int(size) * 8 * int(times)
+    assert moved / 3e12 > 4
+    # What a K20X moves.
+    assert 60 * int(minutes) + int(seconds) > (int(*last) + 1) * moved / 180e9
+
+
 def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> None:
-    """140 s, where each queue of Polaris takes jobs of 300 s and more."""
+    """148 s, where each queue of Polaris takes jobs of 300 s and more."""
     foreign.prepare("polaris", tmp_path)
-    ended = foreign.run("polaris", tmp_path, "-n", "babelstream_gpu.*all-gpus", "--tag=.*")
+    ended = foreign.run("polaris", tmp_path, *AT_ONCE, "-S", "babelstream_gpu.times_at_once=100")
     (record,) = ended.records
     assert (ended.code, record["result"]) == (0, "pass"), ended.output
     assert " 0.08 node-hours" in ended.output
