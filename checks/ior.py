@@ -31,7 +31,8 @@ class Ior(Benchmark):
     transfer = variable(int, value=MIB)
     segments = variable(int, value=1)
 
-    #: Seconds after which IOR stops writing or reading; 0 for no limit.
+    #: Seconds after which IOR stops writing or reading, once every task has done as much as the
+    #: fastest; 0 for no limit.
     #:
     #: :type: :class:`int`
     cut_after = variable(int, value=0)
@@ -116,9 +117,18 @@ class Ior(Benchmark):
             *(["-z"] if self.pattern == "random" else []),
             *(["-C"] if self.shifted else []),
             *(["--posix.odirect"] if self.direct else []),
-            *(["-D", str(self.cut_after)] if self.cut_after else []),
+            *(self.cut() if self.cut_after else []),
             *("-O", "summaryFormat=JSON", "-o", f"{folder}/ior"),
         ]
+
+    def cut(self) -> list[str]:
+        """Return the options that end writing and reading after a time.
+
+        A task reads as many transfers as it wrote, of a file that another one wrote: all must have
+        written as many, and read them in the order in which they were written.
+        """
+        seed = ["--random-offset-seed=1"] if self.pattern == "random" else []
+        return ["-D", str(self.cut_after), "-O", "stoneWallingWearOut=1", *seed]
 
 
 def format_size(size: int) -> str:

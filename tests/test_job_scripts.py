@@ -204,6 +204,18 @@ def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> Non
     assert "#PBS -l walltime=0:5:0\n" in path.read_text()
 
 
+@pytest.mark.parametrize("pattern", ["sequential", "random"])
+def test_ior_reads_what_a_time_limit_let_it_write(tmp_path: Path, pattern: str) -> None:
+    foreign.prepare("summit", tmp_path)
+    ended = foreign.run(
+        "summit", tmp_path, "-n", f"ior_building_block.*gl4-unit .*{pattern}", "--tag=.*",
+        "-S", "ior_building_block.cut_after=60",
+    )  # fmt: skip
+    assert foreign.only(ended)["result"] == "pass", ended.output
+    (path,) = tmp_path.glob("results/sessions/*/**/sample-0.out")
+    assert "Maybe caused by deadlineForStonewalling" in path.read_text()
+
+
 # -- where results go ----------------------------------------------------------------------------
 
 

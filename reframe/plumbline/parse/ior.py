@@ -35,6 +35,9 @@ _SMALLER = re.compile(
 
 _MESSAGE = re.compile(r"(?:ior )?(?:WARNING|ERROR): [^\n]*\n?|^.*FAILED comparison.*$", re.M)
 
+#: What ``stoneWallingWearOut`` prints, also within the JSON.
+_WORN_OUT = re.compile(r"(?:stonewalling pairs accessed|Pairs deadlineForStonewalling)[^\n]*\n?")
+
 _BANNER = re.compile(r"^IOR-(\S+): MPI Coordinated Test of Parallel I/O[ ]*$", re.M)
 _FINISHED = re.compile(r"^Finished +: .*\d$", re.M)
 _COMMAND = re.compile(r"^Command line +: (.*)$", re.M)
@@ -92,7 +95,7 @@ def parse(text: str) -> Output:
         if not HARMLESS.search(line) and not _SMALLER.search(line):
             raise ParseError(f"IOR reports: {line}", code="output.program-error")
     smaller = any(map(_SMALLER.search, messages))
-    text = _MESSAGE.sub("", text)
+    text = _WORN_OUT.sub("", _MESSAGE.sub("", text))
     if not _BANNER.search(text):
         return _json(text, smaller)
     if re.search(r"^\{", text, re.M):

@@ -14,7 +14,7 @@ from ..options import Options, Refused, read
 from ..run import Run
 from ..values import Values
 
-TABLE = "-a= -b= -C -D= -e -F -O= -o= -r -s= -t= -w -z --posix.odirect"
+TABLE = "-a= -b= -C -D= -e -F -O= -o= -r -s= -t= -w -z --posix.odirect --random-offset-seed="
 
 #: Files beyond this many are not made: what a program leaves behind shows with a few.
 FILES = 64
@@ -62,7 +62,8 @@ class _Report:
         self.api = str(options["a"])
         if self.api not in ("POSIX", "MPIIO"):
             raise Refused("ERROR: Unrecognized I/O API, (utilities.c:295)", 1)
-        if options.get("O") != "summaryFormat=JSON":
+        settings = options.pairs("O")
+        if settings.get("summaryFormat") != "JSON":
             raise Refused("a report that is not JSON: no stand-in", 255)
         self.apart = "F" in options
         self.block, self.transfer = int(options["b"]), int(options["t"])
@@ -77,6 +78,7 @@ class _Report:
         self.total = self.block * self.segments * self.tasks
         self.shifted = int("C" in options)
         self.limit = float(options.get("D", 0))
+        self.worn_out = int(settings.get("stoneWallingWearOut", 0))
 
     # -- what is measured -------------------------------------------------------------------
 
@@ -96,17 +98,18 @@ class _Report:
         elif self.run.machine.name in ("summit", "sierra"):
             conditions["gl4_units"] = "whole"
         found = []
+        size = self.total
         for access in self.accesses:
             rate = self.values.ior(access, **conditions)
             if access == "read" and self._cached():
                 # A file that this node wrote lies in its memory still.
                 rate *= 15
             rate = self.values.measured(rate, False, metric=f"{access}_bandwidth", size=None)
-            seconds, moved = self.total / 2**20 / rate, self.total
+            seconds = size / 2**20 / rate
             if self.limit and seconds > self.limit:
-                # The stonewall ends the run; what it moved by then is what counts.
-                seconds, moved = self.limit, int(rate * self.limit) * 2**20
-            found.append({"access": access, "rate": rate, "seconds": seconds, "moved": moved})
+                # The stonewall ends the run; what it moved by then is what counts, and is read.
+                seconds, size = self.limit, int(rate * self.limit) * 2**20
+            found.append({"access": access, "rate": rate, "seconds": seconds, "moved": size})
         return found
 
     def _cached(self) -> bool:
@@ -179,14 +182,25 @@ class _Report:
             "aggregate filesize": human(self.total),
         }
         if self.limit:
-            settings |= {"stonewallingTime": int(self.limit), "stoneWallingWearOut": 0}
+            settings |= {"stonewallingTime": int(self.limit), "stoneWallingWearOut": self.worn_out}
         return settings
 
-    def _warnings(self, row: dict) -> str:
-        """What IOR says of a file that a stonewall left smaller, in the midst of its report."""
+    def _remarks(self, row: dict) -> str:
+        """What IOR says of a stonewall, and of a file that it left smaller, in the midst of its
+        report."""
+        pairs, text = row["moved"] // self.tasks // self.transfer, ""
+        if self.worn_out:
+            text = (
+                f"stonewalling pairs accessed min: {pairs} max: {pairs} -- min data: 1.0 GiB mean "
+                f"data: 1.0 GiB time: {row['seconds']:.1f}s\n"
+            )
         if row["moved"] == self.total:
-            return ""
-        return (
+            return text
+        ordered = "z" not in self.options or "random-offset-seed" in self.options
+        if row["access"] == "read" and self.shifted and not (self.worn_out and ordered):
+            # Another task wrote less, or elsewhere.
+            text += f"WARNING: read(12, 0x7f0000000000, {self.transfer}) returned EOF prematurely\n"
+        return text + (
             f"WARNING: Expected aggregate file size       = {self.total}\n"
             f"WARNING: Stat() of aggregate file size      = {row['moved']}\n"
             f"WARNING: Using actual aggregate bytes moved = {row['moved']}\n"
@@ -206,7 +220,7 @@ class _Report:
         flags = {
             "testID": 0, "refnum": 0, "api": self.api,
             "platform": f"{node.rstrip('0123456789')}(Linux)", "testFileName": self.path,
-            "deadlineForStonewall": int(self.limit), "stoneWallingWearOut": 0,
+            "deadlineForStonewall": int(self.limit), "stoneWallingWearOut": self.worn_out,
             "maxTimeDuration": 0, "outlierThreshold": 0,
             "options": "(null)", "dryRun": 0, "nodes": len(self.run.nodes), "memoryPerTask": 0,
             "memoryPerNode": 0, "tasksPerNode": self.run.per_node,
@@ -235,8 +249,12 @@ class _Report:
             }  # fmt: skip
             comma = ", \n" if rows else ""
             members = "            {\n" + _members(cells, 8) + "\n      }\n"
-            rows.append(f"{self._warnings(row)}{comma}{members}")
-        text += '    "Results": [\n' + "".join(rows) + "]\n\n  }\n]\n, \n" + '"summary": [\n'
+            rows.append(f"{self._remarks(row)}{comma}{members}")
+        text += '    "Results": [\n' + "".join(rows) + "]\n"
+        if self.worn_out:
+            pairs = results[0]["moved"] // self.tasks // self.transfer
+            text += f"Pairs deadlineForStonewallingaccessed: {pairs}\n"
+        text += "\n  }\n]\n, \n" + '"summary": [\n'
         summaries = []
         for row in results:
             rate, ops = row["rate"], row["rate"] * 2**20 / self.transfer
@@ -251,7 +269,7 @@ class _Report:
                 "OPsMax": ops, "OPsMin": ops, "OPsMean": ops, "OPsSD": 0.0,
                 "MeanTime": row["seconds"],
             }  # fmt: skip
-            if self.limit:
+            if self.worn_out:
                 cells |= {"StoneWallTime": row["seconds"], "StoneWallbwMeanMIB": rate}
             cells["xsizeMiB"] = row["moved"] / 2**20
             summaries.append("    {\n" + _members(cells, 4) + "\n  }\n")
