@@ -124,9 +124,9 @@ def _standings(history, folder: Path, now: datetime.datetime | None = None, sele
     return sorted(found, key=lambda one: one.system), now
 
 
-def state(folder: Path, select: Selection = ALL) -> status.SystemState:
+def state(folder: Path, select: Selection = ALL, source: Path | None = None) -> status.SystemState:
     """The state of the one system of a history, of which a part may be selected."""
-    with History(folder) as history:
+    with History(source or folder) as history:
         (found,), _ = _standings(history, folder, NOW, select)
     return found
 
@@ -346,6 +346,44 @@ def test_attempts_of_one_case_count_once(tmp_path):
 def test_a_retry_does_not_replace_the_first_verdict(tmp_path):
     found = state(sessions_of(tmp_path, [{"figures": [SLOW]}, {"attempt": 1}]))
     assert [case.status for case in found.cases] == ["fail"]
+
+
+PASSES = {"check": "stream %.repeat_no=0"}
+FAILS = {"check": "stream %.repeat_no=1", "figures": [SLOW]}
+
+
+@pytest.mark.parametrize("repeats", [[PASSES, FAILS], [FAILS, PASSES]])
+def test_the_worst_repeat_counts(tmp_path, repeats):
+    folder = sessions_of(tmp_path, repeats)
+    (case,) = state(folder).cases
+    assert (case.check, case.status, len(case.findings)) == ("stream", "fail", 1)
+    assert count(shown(start_page(folder), "red")) == 1
+
+
+def test_a_repeated_case_has_what_any_repeat_found(tmp_path):
+    copy, worse = SLOW | {"metric": "copy"}, SLOW | {"value": 150.0}
+    repeats = [FAILS, FAILS | {"figures": [copy, worse], "nodes": ["n2"]}, PASSES]
+    repeats = [one | {"check": f"stream %.repeat_no={n}"} for n, one in enumerate(repeats)]
+    (case,) = state(sessions_of(tmp_path, repeats)).red
+    found = {one.identity[0]: one.value for one in case.findings}
+    assert found == {"copy": 200.0, "triad": 150.0} and len(case.findings) == 2
+    assert case.nodes == [*demo_history.NODES[:2], "n2"]
+
+
+def test_repeats_are_one_session_of_those_that_are_red(tmp_path):
+    (red,) = state(sessions_of(tmp_path, [PASSES], *[[FAILS, PASSES]] * 2)).red
+    assert (str(red.since), red.sessions) == ("2026-11-20T01:00:00", 2)
+
+
+def test_a_csv_history_has_the_figures_of_repeats_and_retries(tmp_path):
+    unasserted = {"figures": [SLOW | {"reference": None}]}
+    retried = [unasserted | {"check": "retried", "attempt": n} for n in range(2)]
+    folder = sessions_of(tmp_path, [PASSES | unasserted, FAILS | unasserted, *retried])
+    path = tmp_path / "all.csv"
+    assert asked("history", "export", "--from", folder, "-o", path).code == 0
+    for source in (folder, path):
+        found = {case.check: case.status for case in state(folder, source=source).cases}
+        assert found == dict.fromkeys(("stream", "retried"), "not-asserted")
 
 
 def test_a_case_is_red_since_the_last_break(tmp_path):

@@ -135,6 +135,22 @@ def test_one_figure_that_is_not_waived_keeps_its_case_red(tmp_path):
     assert red(folder) == (1, 1)  # The case is red, and has a waived figure.
 
 
+@pytest.mark.parametrize("values", [(150.0, 200.0), (200.0, 150.0)])
+def test_a_repeat_that_is_waived_hides_none_that_is_not(tmp_path, values):
+    repeats = [{"check": f"stream %.repeat_no={n}", "figures": [SLOW | {"value": value}]}
+               for n, value in enumerate(values)]  # fmt: skip
+    folder = sessions_of(tmp_path, repeats)
+    a_baseline(folder, {"id": NAME})
+    waived_until(folder, day(3), max_loss="32 %")
+    assert red(folder) == (1, 1)  # The case is red, and has a waived figure.
+    (found,) = listed(folder)
+    assert found["figures"] == ["triad"] and found["loss"] == pytest.approx(1 - 150 / 290)
+    page = one(folder / "out", "checks/alder-stream*.html").read_text()
+    assert {*re.findall(r"\bs-(fail|waived)\b", page)} == {"fail"}
+    waived_until(folder, day(3))
+    assert red(folder) == (0, 1) and listed(folder) == []
+
+
 def test_what_is_above_its_ceiling_cannot_be_acknowledged(tmp_path):
     folder = sessions_of(tmp_path, [{"figures": [SLOW | {"ceiling": 100.0}]}])
     waived_until(folder, day(3))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +23,8 @@ from plumbline.site.inventory import Inventory
 
 #: Results and verdicts that need attention today.
 RED = ("fail", "above-ceiling", "invalid", "error", "aborted", "unfinished", "vanished")
+#: Those that a test case of a session can have, the worst first.
+_WORST_FIRST = (*RED, "waived", "skip", "not-asserted", "pass")
 #: A case that the latest session did not run keeps its state this long.
 WINDOW = np.timedelta64(7, "D")
 #: How far back the first night of a red case is searched.
@@ -55,7 +59,8 @@ class FigureState:
 
 @dataclass
 class CaseState:
-    """The state of a test case.
+    """The state of a test case. If its session repeated it (``--repeat``), its worst repeat counts,
+    and it has the figures and warnings of all.
 
     :ivar status: its result; or ``above-ceiling``; or ``not-asserted`` if it passed without any
         reference; or ``vanished`` if sessions no longer run it; or ``never-run``.
@@ -190,15 +195,13 @@ def _of_system(
     order = {name: place for place, name in enumerate(recent)}
     # Each session of a sweep measures one node.
     swept = {row.session: row.extras.get("node", "") for row in sessions if "sweep" in row.extras}
-    newest: dict[tuple, CaseRow] = {}
-    for row in cases_of(history, chosen):
-        # The first attempt of a session counts.
-        rank = (order[row.session], -row.attempt)
-        place = (*_identity(row), swept.get(row.session, ""))
-        known = newest.get(place)
-        if known is None or rank > (order[known.session], -known.attempt):
-            newest[place] = row
-    rows = {(row.session, row.case, row.attempt): row for row in newest.values()}
+    found = sorted(cases_of(history, chosen), key=lambda row: (order[row.session], -row.attempt))
+    last = {_place(row, swept): row.session for row in found}
+    # The first attempt of each case counts. The repeats of a case are cases with one identity.
+    first = {
+        (row.session, row.case): row for row in found if row.session == last[_place(row, swept)]
+    }
+    rows = {(row.session, row.case, row.attempt): row for row in first.values()}
     states = {key: of_row(row, [], []) for key, row in rows.items()}
     chosen = dataclasses.replace(chosen, sessions=tuple({session for session, *_ in rows}))
     for key, foms, warnings in _figures(history, chosen) if rows else ():
@@ -215,6 +218,7 @@ def _of_system(
     )
     _fill_since(cases, history, chosen, swept)
     waive(cases)
+    cases = _of_repeats(cases)
     ran = history.ran(chosen)
     cases += _vanished(listed, cases, ran)
     if dataclasses.replace(select, system="") == ALL:
@@ -271,6 +275,11 @@ def _identity(row: CaseRow) -> CaseId:
     return CaseId(row.system, row.partition, row.environment, row.check, row.node)
 
 
+def _place(row: CaseRow, swept: Mapping[str, str]) -> tuple:
+    """Return what a case has in common in all sessions, with the node if a sweep measured it."""
+    return (*_identity(row), swept.get(row.session, ""))
+
+
 def identity_of(key: Key) -> tuple:
     """Return the identity of a series' test case and figure."""
     case = CaseId(key.system, key.partition, key.environment, key.check, key.node)
@@ -280,37 +289,29 @@ def identity_of(key: Key) -> tuple:
 def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list, list]]:
     """Yield the session, case and attempt of each case, its figures, and its warnings."""
     if history.from_csv:
-        yield from ((key, foms, []) for key, foms in _from_series(history, chosen).items())
+        yield from _of_csv(history, chosen)
         return
     for fields in history.records(chosen):
         key = (fields.session, fields.case, fields.attempt)
         yield key, fields.foms, fields.warnings
 
 
-def _from_series(history: History, chosen: Selection) -> dict[tuple, list[FigureRecord]]:
-    """Return the figures of a CSV file, which has no headlines."""
-    cases = {(row.session, *_identity(row)): row for row in history.cases(chosen)}
-    found: dict[tuple, list[FigureRecord]] = {}
-    for member in selected(lambda: history.series(chosen, samples=False)):
-        key = member.key
-        case = (key.system, key.partition, key.environment, key.check, key.node)
-        for index, session in enumerate(member.sessions):
-            session_and_case = (str(session), *case)
-            row = cases[session_and_case]
-            lower, upper, ceiling = (
-                None if np.isnan(bound) else float(bound)
-                for bound in (member.lower[index], member.upper[index], member.ceiling[index])
-            )
-            fom = FigureRecord.model_construct(
-                metric=key.metric, size=None if key.size < 0 else key.size, location=key.location,
-                placement=key.placement, value=float(member.values[index]), unit=member.unit,
-                verdict=str(member.verdicts[index]), better=member.better,
-                near_bound=member.near_bound is not None and bool(member.near_bound[index]),
-                reference=str(member.references[index]), waiver=row.waiver, reason="",
-                headline=False, lower=lower, upper=upper, ceiling=ceiling,
-            )  # fmt: skip
-            found.setdefault((row.session, row.case, row.attempt), []).append(fom)
-    return found
+def _of_csv(history: History, chosen: Selection) -> Iterator[tuple[tuple, list, list]]:
+    """Yield the same of a CSV file, which has neither headlines nor warnings."""
+    names, *rows = selected(lambda: history.rows(chosen)) or [()]
+    cells = (dict(zip(names, row, strict=True)) for row in rows)
+    for key, listed in itertools.groupby(cells, operator.itemgetter("session", "case", "attempt")):
+        yield key, [_of_cells(row) for row in listed if row["metric"] is not None], []
+
+
+def _of_cells(row: Mapping[str, Any]) -> FigureRecord:
+    """Return the figure of a row of a CSV file."""
+    names = ("metric", "location", "placement", "value", "unit", "better", "verdict", "lower",
+             "upper", "ceiling", "reference", "waiver")  # fmt: skip
+    return FigureRecord.model_construct(
+        **{name: row[name] for name in names}, size=None if row["size"] < 0 else row["size"],
+        near_bound=row["near_bound"] == "true", reason="", headline=False,
+    )  # fmt: skip
 
 
 def literal(name: str) -> str:
@@ -383,18 +384,49 @@ def _fill_since(
     :arg swept: the node of each session of a sweep.
     """
     red = [case for case in cases if case.red]
-    by_case: dict[tuple, list[CaseRow]] = {}
+    by_case: dict[tuple, dict[str, CaseRow]] = {}
     identities = {case.identity for case in red}
     for row in selected(lambda: history.cases(chosen, identities)) if red else ():
         if not row.attempt and row.result != "skip":
-            place = (*_identity(row), swept.get(row.session, ""))
-            by_case.setdefault(place, []).append(row)
+            of_sessions = by_case.setdefault(_place(row, swept), {})
+            if row.result in RED or row.session not in of_sessions:
+                of_sessions[row.session] = row
     for case in red:
-        rows = sorted(by_case.get((*case.identity, case.swept), ()), key=lambda row: row.time)
-        for row in reversed(rows):
+        rows = by_case.get((*case.identity, case.swept), {}).values()
+        for row in sorted(rows, key=lambda row: row.time, reverse=True):
             if row.result not in RED:
                 break
             case.since, case.sessions = row.time, case.sessions + 1
+
+
+def _of_repeats(cases: list[CaseState]) -> list[CaseState]:
+    """Return one case for all repeats of each: the worst, with what was found in all of them.
+
+    Waivers are applied before: one that covers the worst repeat need not cover the others.
+    """
+    found: dict[tuple, CaseState] = {}
+    for case in sorted(cases, key=lambda case: _WORST_FIRST.index(case.status)):
+        worst = found.setdefault((case.identity, case.swept), case)
+        if worst is case:
+            continue
+        if case.status == worst.status:
+            worst.nodes = [*dict.fromkeys(worst.nodes + case.nodes)]
+        worst.findings = _worst_of_each(worst.findings + case.findings)
+        worst.near_bound = _worst_of_each(worst.near_bound + case.near_bound)
+        worst.warnings = worst.warnings + case.warnings
+        worst.headlines += case.headlines
+        # The numbers are of figures, not of values.
+        worst.counts |= case.counts
+        worst.unasserted |= case.unasserted
+    return [*found.values()]
+
+
+def _worst_of_each(findings: list[FigureState]) -> list[FigureState]:
+    """Return the worst of the findings of each figure and verdict, the worst first."""
+    found: dict[tuple, FigureState] = {}
+    for one in sorted(findings, key=lambda finding: finding.beyond):
+        found.setdefault((one.identity, one.verdict), one)
+    return [*found.values()]
 
 
 def _inventory_name(identity: CaseId) -> str:

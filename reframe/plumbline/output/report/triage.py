@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import yaml
 
 from plumbline.analysis import causes
@@ -33,6 +34,8 @@ from plumbline.reference.waivers import Subject, Waiver
 
 #: Statuses of a test case that a waiver may cover.
 WAIVABLE = ("fail", "invalid", "error")
+#: Verdicts on a figure that the waivers of today may change.
+_JUDGED = ("fail", "waived")
 #: A proposed waiver covers a loss that is larger than today's by so much: `plumbline compare` calls
 #: a smaller difference unchanged (``--min-effect``).
 MARGIN = 0.02
@@ -137,11 +140,13 @@ class Triage:
         """Let red test cases be waived if waivers cover them by now, and waived ones fail if their
         waivers have ended or cover a smaller loss."""
         for case in cases:
-            judged = [one for one in case.findings if one.verdict in ("fail", "waived")]
+            judged = [one for one in case.findings if one.verdict in _JUDGED]
             for figure in judged:
                 self._judge(case, figure)
                 of_figure = self._judged.setdefault(case.identity + figure.identity, {})
-                of_figure[case.session] = figure.verdict
+                # Of the repeats of a session, one that fails counts.
+                if of_figure.get(case.session) != "fail":
+                    of_figure[case.session] = figure.verdict
             if case.status in ("fail", "waived") and judged:
                 case.counts["fail"] = sum(one.verdict == "fail" for one in judged)
                 case.counts["waived"] = len(judged) - case.counts["fail"]
@@ -162,8 +167,9 @@ class Triage:
         if not judged:
             return series
         verdicts = series.verdicts.copy()
+        lost = np.isin(verdicts.astype(str), _JUDGED)
         for session, verdict in judged.items():
-            verdicts[series.sessions == session] = verdict
+            verdicts[lost & (series.sessions == session)] = verdict
         return dataclasses.replace(series, verdicts=verdicts)
 
     def _open(self, kind: str, subjects: Sequence[Subject], since: str) -> OpenFinding:
