@@ -239,6 +239,20 @@ def test_a_session_that_has_not_ended_is_not_the_newest(testbed: Testbed) -> Non
     assert (done.code, done.out, done.codes[-1]) == (2, "", "history.not-ended")
 
 
+def test_a_session_of_the_future_is_not_the_newest(testbed: Testbed) -> None:
+    first, second, third = [remember(testbed, number, 100.0) for number in (1, 2, 3)]
+    for session in (second, third):
+        path = testbed.results / "sessions" / session / "records.jsonl"
+        path.write_text(path.read_text().replace('"time": "2026-', '"time": "9026-'))
+    done = export(testbed)
+    assert done.code == 0 and f"session {first}" in done.out
+    assert [line.split(": ")[1] for line in done.err.splitlines()] == [third, second]
+    assert f"session {second}" in exported(testbed, "markdown", second)
+    # If all are, the clock of this host is wrong.
+    done = export(testbed, "--since=2030-01-01")
+    assert (done.code, done.err) == (0, "") and f"session {third}" in done.out
+
+
 def test_the_newest_of_those_that_are_chosen(testbed: Testbed) -> None:
     first, second = [remember(testbed, number, 100.0) for number in (1, 2)]
     assert f"session {first}" in exported(testbed, "markdown", "--until=2026-11-01")

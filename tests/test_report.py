@@ -444,6 +444,28 @@ def test_a_session_that_is_old_cut_off_or_of_the_future_has_a_banner(tmp_path):
         assert found - {"running"} == expected - {"running"}
 
 
+def set_ahead(folder: Path, session: int) -> None:
+    """Moves the results of a session to the year after."""
+    records = sorted((folder / "sessions").iterdir())[session] / "records.jsonl"
+    records.write_text(records.read_text().replace("2026-11-20T", "2027-11-20T"))
+
+
+def test_a_session_of_the_future_hides_nothing(tmp_path):
+    slow, ahead = {"check": "slow", "figures": [SLOW]}, {"check": "ahead", "figures": [SLOW]}
+    folder = sessions_of(tmp_path, *[[{"check": "gone"}, slow]] * 3, [slow], [{**slow, "figures": [
+        SLOW | {"value": 300.0}]}, ahead], [{"check": "well"}])  # fmt: skip
+    set_back(folder, 3)
+    set_ahead(folder, 4)
+    found = state(folder)
+    assert {case.check: (case.status, case.sessions) for case in found.red} == {
+        "slow": ("fail", 4), "ahead": ("fail", 0), "gone": ("vanished", 0),
+    }  # fmt: skip
+    assert [row.session for row in found.ahead] == [sorted(
+        path.name for path in (folder / "sessions").iterdir())[4]]  # fmt: skip
+    assert found.latest.end == np.datetime64("2026-11-20T05:00:00")
+    assert notes(start_page(folder)) & {"in-the-future", "old"} == {"in-the-future"}
+
+
 def test_a_session_that_still_runs_makes_nothing_red(tmp_path):
     night = [{"check": "slow"}, {"check": "well"}, {"check": "well", "attempt": 1}]
     folder = sessions_of(tmp_path, *([night] * 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +12,9 @@ import numpy as np
 WORST_FIRST = (
     "invalid", "error", "fail", "aborted", "unfinished", "waived", "skip", "pass",
 )  # fmt: skip
+
+#: If the last result of a session is further ahead, a clock is wrong.
+AHEAD = datetime.timedelta(hours=1)
 
 
 @dataclass
@@ -37,6 +41,15 @@ class SessionRow:
     verdicts: dict[str, int]
     ended: int
     seconds: float | None
+
+    def age(self, now: datetime.datetime) -> datetime.timedelta:
+        """Return the time since its last result."""
+        end: datetime.datetime = self.end.astype(datetime.datetime)
+        return now - end.replace(tzinfo=datetime.timezone.utc)
+
+    def is_ahead(self, now: datetime.datetime) -> bool:
+        """Return whether it is in the future: its clock is wrong, or that of this host."""
+        return self.age(now) < -AHEAD
 
 
 @dataclass

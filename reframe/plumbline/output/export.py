@@ -138,10 +138,19 @@ def _newest(
     """Return the newest session that has ended and has a plan, and its planned cases.
 
     A session that still runs would be exported as unfinished whenever monitoring asks too early.
+    One in the future, by a clock that is wrong, would be the newest until that time.
     """
+    now = datetime.datetime.now(datetime.timezone.utc)
     rows = history.sessions(among)
     unended = history.unended(rows)
+    all_ahead = all(row.is_ahead(now) for row in rows)
     for row in reversed(rows):
+        if row.is_ahead(now) and not all_ahead:
+            say(
+                f"{row.session}: skipped, as it is in the future, {row.end} UTC: set the clock of "
+                f"its nodes, or of this host. To export it, give its name as SESSION"
+            )
+            continue
         if row.session in unended:
             say(
                 f"{row.session}: skipped, as it has not ended: to export it, give its name as "

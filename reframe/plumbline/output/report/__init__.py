@@ -436,7 +436,7 @@ class _Report:
 
     def silence(self, row: SessionRow) -> str:
         """Return how long ago the last result of a session was."""
-        hours = status.age(row, self.now).total_seconds() / 3600
+        hours = row.age(self.now).total_seconds() / 3600
         return f"{hours * 60:.0f} minutes" if 0 <= hours < 2 else f"{hours:.0f} hours"
 
     def expiry(self, name: str) -> str:

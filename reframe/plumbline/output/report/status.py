@@ -31,8 +31,6 @@ WINDOW = np.timedelta64(7, "D")
 BACK = datetime.timedelta(days=60)
 #: A session without an end counts as running this long after its last result.
 RUNS = datetime.timedelta(hours=24)
-#: If a session is further ahead, a clock is wrong.
-AHEAD = datetime.timedelta(hours=1)
 #: A case vanishes only if it was in this many sessions.
 USUAL = 3
 
@@ -106,10 +104,11 @@ class CaseState:
 class SystemState:
     """The state of a system.
 
+    :ivar latest: the last of its sessions; one in the future only if all are.
     :ivar missing: number of planned cases of the latest session without a record.
     :ivar running: whether the latest session seems to be running.
     :ivar old: hours since the latest session ended, if that is too long ago.
-    :ivar ahead: whether the latest session is in the future.
+    :ivar ahead: the sessions in the future.
     """
 
     system: str
@@ -118,7 +117,7 @@ class SystemState:
     missing: int
     running: bool
     old: float | None
-    ahead: bool
+    ahead: list[SessionRow]
 
     def having(self, *statuses: str) -> list[CaseState]:
         return [case for case in self.cases if case.status in statuses]
@@ -189,10 +188,13 @@ def _of_system(
     listed: Inventory,
     waive: Callable[[list[CaseState]], None],
 ) -> SystemState:
-    latest = max(sessions, key=lambda row: row.end)
-    recent = [row.session for row in sessions if row.end >= latest.end - WINDOW]
-    chosen = dataclasses.replace(select, system=literal(system), sessions=tuple(recent))
-    order = {name: place for place, name in enumerate(recent)}
+    latest = max(sessions, key=lambda row: (not row.is_ahead(now), row.end))
+    # What a clock that is wrong puts in the future counts as the oldest: it must not hide what
+    # other sessions found, nor be hidden.
+    later = [row.session for row in sessions if row.end > latest.end]
+    recent = [row.session for row in sessions if latest.end - WINDOW <= row.end <= latest.end]
+    order = {name: place for place, name in enumerate([*later, *recent])}
+    chosen = dataclasses.replace(select, system=literal(system), sessions=tuple(order))
     # Each session of a sweep measures one node.
     swept = {row.session: row.extras.get("node", "") for row in sessions if "sweep" in row.extras}
     found = sorted(cases_of(history, chosen), key=lambda row: (order[row.session], -row.attempt))
@@ -211,11 +213,9 @@ def _of_system(
     for case in cases:
         case.swept = swept.get(case.session, "")
         case.late = case.session != latest.session and not case.swept
-    since = (latest.end - np.timedelta64(BACK)).astype(datetime.datetime)
-    since = since.replace(tzinfo=datetime.timezone.utc)
-    chosen = dataclasses.replace(
-        select, system=literal(system), since=max(filter(None, (select.since, since)))
-    )
+    back = latest.end - np.timedelta64(BACK)
+    names = tuple(row.session for row in sessions if back <= row.end <= latest.end)
+    chosen = dataclasses.replace(chosen, sessions=names)
     _fill_since(cases, history, chosen, swept)
     waive(cases)
     cases = _of_repeats(cases)
@@ -224,18 +224,12 @@ def _of_system(
     if dataclasses.replace(select, system="") == ALL:
         run = {case.identity for case in cases} | {row.identity for row in ran}
         cases += _never_run(system, listed, run)
-    past = age(latest, now)
+    past = latest.age(now)
     old = past.total_seconds() / 3600 if past > stale else None
     return SystemState(
         system, latest, sorted(cases, key=_order), missing(latest, select),
-        running(history, latest, select, now), old, past < -AHEAD,
+        running(history, latest, select, now), old, [row for row in sessions if row.is_ahead(now)],
     )  # fmt: skip
-
-
-def age(row: SessionRow, now: datetime.datetime) -> datetime.timedelta:
-    """Return the time since the last result of a session."""
-    end = row.end.astype(datetime.datetime).replace(tzinfo=datetime.timezone.utc)
-    return now - end
 
 
 def missing(row: SessionRow, select: Selection) -> int:
@@ -250,7 +244,7 @@ def missing(row: SessionRow, select: Selection) -> int:
 def running(history: History, row: SessionRow, select: Selection, now: datetime.datetime) -> bool:
     """Return whether a session seems to be running: cases are missing, it has no end, and its last
     result is not old."""
-    return bool(missing(row, select)) and age(row, now) < RUNS and bool(history.unended([row]))
+    return bool(missing(row, select)) and row.age(now) < RUNS and bool(history.unended([row]))
 
 
 def cases_of(history: History, chosen: Selection) -> list[CaseRow]:
