@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections import Counter
 from pathlib import Path
@@ -104,28 +105,44 @@ def changes(proposals: list[Proposal], references: References, path: Path) -> li
     """Return what each proposed row changes, and which rows of the site's table are gone.
 
     A row is compared with the present bounds of its test case, the site's own or published: it
-    replaces both. Rows without sessions were written by hand, and are kept.
+    replaces both. It keeps the id of the site's own row of the same figure; the id of a new row is
+    made unique. Rows without sessions were written by hand, and are kept.
 
     :arg path: the site's table of the system.
     """
     tables = references.tables
     own_rows = [row for row in tables.rows.values() if _file(tables, row) == path]
     by_key = {_key(row, tables): row for row in own_rows}
-    by_id = {row.id: row for row in own_rows}
-    taken: set[str] = set()
+    replaced = [by_key.pop(_key(proposal.row, tables), None) for proposal in proposals]
+    taken = {row.id for row in replaced if row}
+    gone = [row for row in own_rows if row.sessions and row.id not in taken]
+    used = tables.rows.keys() - {row.id for row in gone}
+    wanted = Counter(proposal.row.id for proposal in proposals)
     found = []
-    for proposal in proposals:
-        same = by_id.get(proposal.row.id) or by_key.get(_key(proposal.row, tables))
-        if same:
-            taken.add(same.id)
-        found.append(_change(proposal, same, references))
-    for row in own_rows:
-        if row.sessions and row.id not in taken:
-            fom = references.fom(row.benchmark, row.metric)
-            found.append(
-                BaselineChange(GONE, fom.unit, row, row, None, references.bounds_of(row), None)
-            )
+    for proposal, same in zip(proposals, replaced, strict=True):
+        name = same.id if same else _free_id(proposal.row, used, wanted)
+        used.add(name)
+        row = proposal.row.model_copy(update={"id": name})
+        found.append(_change(dataclasses.replace(proposal, row=row), same, references))
+    for row in gone:
+        fom = references.fom(row.benchmark, row.metric)
+        found.append(
+            BaselineChange(GONE, fom.unit, row, row, None, references.bounds_of(row), None)
+        )
     return sorted(found, key=lambda change: (_ORDER.index(change.kind), change.row.id))
+
+
+def _free_id(row: Row, used: set[str], wanted: Counter[str]) -> str:
+    """Return an id that no other row has. The proposed one has not all that a row is known by: the
+    cases of a check at several scales share it, and differ in nodes and tasks per node.
+
+    :arg used: ids of other rows. :arg wanted: how many proposed rows have each id.
+    """
+    name = row.id
+    if (wanted[name] > 1 or name in used) and row.nodes is not None:
+        name += f"-{row.nodes}x{row.ppn}"
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in used)
 
 
 def _file(tables: Tables, row: Row) -> Path:
