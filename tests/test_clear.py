@@ -120,6 +120,14 @@ def test_a_node_alone_is_judged_by_its_own_nights_and_its_peers(fleet: Fleet, lo
         assert row["usual"] == pytest.approx(level, rel=0.05), name
 
 
+def test_a_night_in_which_only_a_retry_measured_does_not_count(fleet: Fleet):
+    fleet.weeks(8)
+    session = fleet.measure(51, "n003", repeats=5)
+    fleet.measure(53, "n003", attempt=1)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, found["sessions"]) == (0, [session])
+
+
 def test_a_node_that_is_faster_than_it_was_is_a_go(fleet: Fleet):
     fleet.weeks(8)
     fleet.measure(51, "n003", -0.08, repeats=5)

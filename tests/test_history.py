@@ -774,6 +774,17 @@ def test_the_cases_that_ran_and_the_rows_of_some(results: Path):
             "a", "b", "a", "a"]  # fmt: skip
 
 
+def test_what_a_retry_measured_is_in_no_series(results: Path):
+    """Whether or not the first attempt measured something."""
+    invalid = {"result": "invalid", "reason": "x", "code": "output.garbled", "foms": []}
+    first = line(1, check="a"), line(2, check="b", **invalid)
+    again = [fields | {"attempt": 1, "result": "pass", "foms": [fom(20.0)]} for fields in first]
+    store(results, *first, *again)
+    assert values_of(results) == [10.0]
+    with History(results) as found:
+        assert [row.check for row in found.measured()] == ["a"]
+
+
 def test_two_threads_get_the_answers_to_their_own_questions(results: Path):
     """A report reads the next check while it writes the pages of one."""
     store(results, *(line(n, foms=[fom(float(n))]) for n in range(50)))

@@ -344,8 +344,21 @@ def test_attempts_of_one_case_count_once(tmp_path):
 
 
 def test_a_retry_does_not_replace_the_first_verdict(tmp_path):
-    found = state(sessions_of(tmp_path, [{"figures": [SLOW]}, {"attempt": 1}]))
-    assert [case.status for case in found.cases] == ["fail"]
+    folder = sessions_of(tmp_path, [{"figures": [SLOW]}, {"attempt": 1}])
+    assert [case.status for case in state(folder).cases] == ["fail"]
+    # Nor does its value, on the page of the check and in a CSV file of the history.
+    with History(folder) as history:
+        (series,) = history.series()
+    (panel,) = figures.grouped([series], {})
+    assert (panel.verdict, panel.latest) == ("fail", SLOW["value"])
+    path = tmp_path / "all.csv"
+    assert asked("history", "export", "--from", folder, "-o", path).code == 0
+    with History(path) as history:
+        ((found,), _) = _standings(history, folder, NOW)
+    (case,) = found.cases
+    assert [(finding.verdict, finding.value) for finding in case.findings] == [
+        ("fail", SLOW["value"])
+    ]
 
 
 PASSES = {"check": "stream %.repeat_no=0"}

@@ -217,3 +217,6 @@ def test_a_session_without_figures_is_inconclusive(tmp_path: Path):
 def test_the_first_attempt_counts(tmp_path: Path):
     store(tmp_path, line(foms=[fom(10.0)]), line(9, attempt=1, foms=[fom(20.0)]))
     assert figures(tmp_path)["latency"]["value"] == 10
+    store(tmp_path, line(day=2, result="error", reason="x", foms=[]), line(day=2, attempt=1))
+    done = show(tmp_path, "--format=json")
+    assert (done.code, json.loads(done.out)["figures"]) == (2, [])

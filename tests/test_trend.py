@@ -12,6 +12,7 @@ from pathlib import Path
 import nights
 import numpy as np
 import pytest
+import records
 from conftest import Done, asked
 from nights import Plan
 from plumbline.analysis import stats, trend
@@ -772,3 +773,23 @@ def test_rows_of_the_history_have_sessions_and_build():
     assert "sys:cpu+gnu imb latency 8 B on-socket" in row.series
     assert found.too_short == 1
     assert found.failing
+
+
+def test_a_retry_does_not_hide_a_loss(tmp_path):
+    """Which passes each night, after the first attempt of each night failed."""
+    for night, level in enumerate(flat(31)):
+        ended = datetime.datetime(2026, 11, 1, 2) + datetime.timedelta(night)
+        session = f"{ended:%Y%m%dT%H%M%SZ}-{night:06x}"
+        tries = [(level, "pass")] if night < 21 else [(0.8 * level, "fail"), *[(level, "pass")] * 2]
+        folder = tmp_path / "sessions" / session
+        folder.mkdir(parents=True)
+        time = f"{ended:%Y-%m-%dT%H:%M:%SZ}"
+        with (folder / "records.jsonl").open("w") as file:
+            for attempt, (value, result) in enumerate(tries):
+                foms = [records.figure(float(value), verdict=result)]
+                about = {"attempt": attempt, "result": result, "foms": foms}
+                file.write(json.dumps(records.case(session, time, **about)) + "\n")
+    done = run("--from", tmp_path, "--format=json")
+    (found,) = json.loads(done.out)
+    assert (done.code, found["kind"], found["start"]) == (1, "regression", "2026-11-22")
+    assert found["size"] == pytest.approx(-0.2, abs=0.02)

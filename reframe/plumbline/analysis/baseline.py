@@ -52,7 +52,8 @@ _SAME = ("build", "conditions", "samples", "warmups", "placement")
 def records_of(system: str, history: History, last: int) -> list[Record]:
     """Return the records of a system that a baseline may use, oldest session first.
 
-    These are, for each test case, the newest sessions that passed with its newest build.
+    These are, for each test case, the newest sessions in which its first attempt passed with its
+    newest build.
 
     :arg last: number of sessions that are needed. Three times as many are returned, since some may
         have measured something else.
@@ -60,7 +61,7 @@ def records_of(system: str, history: History, last: int) -> list[Record]:
     """
     cases = defaultdict(list)
     for row in history.cases(Selection(system=system)):
-        if row.result == "pass":
+        if row.result == "pass" and not row.attempt:
             cases[row.case].append(row)
     sessions = set()
     for rows in cases.values():
@@ -80,7 +81,8 @@ def waived(system: str, history: History, last: int) -> list[str]:
     """
     found: dict[str, list[bool]] = defaultdict(list)
     for row in history.cases(Selection(system=system)):
-        found[f"{row.check} @{row.partition}+{row.environment}"].append(row.result == "waived")
+        if not row.attempt:
+            found[f"{row.check} @{row.partition}+{row.environment}"].append(row.result == "waived")
     return [
         f"{name}: {pluralize(sum(cases[-last:]), 'time')}"
         for name, cases in found.items()
@@ -106,18 +108,18 @@ def propose(
 ) -> tuple[list[Proposal], dict[str, list[str]]]:
     """Return baseline rows, and what was skipped: key of :data:`REASONS` -> cases or figures.
 
-    A row is the median and the spread over sessions. Only sessions that passed count, with the
-    build, conditions and samples of the newest of the case (on the system `local` also its host). A
-    session counts once, with the median of its cases. Measurements on a busy machine, or with
-    warnings on standard error, are skipped, and so are figures that a warning is about: a fault
-    would become its own reference.
+    A row is the median and the spread over sessions. Only first attempts that passed count, with
+    the build, conditions and samples of the newest of the case (on the system `local` also its
+    host). A session counts once, with the median of its cases. Measurements on a busy machine, or
+    with warnings on standard error, are skipped, and so are figures that a warning is about: a
+    fault would become its own reference.
 
     :arg last: how many of the newest sessions of a case count.
     """
     cases: dict[str, list[Record]] = defaultdict(list)
     unusable: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fields in records:
-        if fields.foms and fields.result == "pass":
+        if fields.foms and fields.result == "pass" and not fields.attempt:
             if reason := _unusable(fields):
                 unusable[reason, _name(fields)].add(fields.session)
             else:

@@ -146,7 +146,7 @@ class History:
         ]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:
-        """Return the series of all measured values, sorted by key.
+        """Return the series of what first attempts measured, sorted by key.
 
         :arg samples: whether the single samples are read, which need most of the memory.
         :raises Fault: if none is selected.

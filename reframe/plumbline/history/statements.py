@@ -33,9 +33,10 @@ KEY = 'system, partition, environment, "check", metric, size, location, placemen
 #: The order of sessions, and of the cases within each.
 ORDER = "start, session, line"
 
-#: Of the measurements that are in series. Those of a duet were made beside another side's, and two
+#: Of the measurements that are in series. Only first attempts are, whose verdicts count: a retry
+#: that passes would hide what failed. Those of a duet were made beside another side's, and two
 #: builds of one night are not two values of one series; `plumbline compare --duet` reads them.
-MEASUREMENTS = f"""result IN {MEASURED} AND metric IS NOT NULL
+MEASUREMENTS = f"""result IN {MEASURED} AND metric IS NOT NULL AND attempt = 0
     AND NOT coalesce(map_contains(extras, '{record.DUET}-a'), false)"""
 
 #: The number of a series, by which sorting and grouping take a fraction of the time. Of 50,000

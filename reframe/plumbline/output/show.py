@@ -92,7 +92,7 @@ def load(
     """
     row = history.sessions(select)[-1]
     chosen = replace(select, sessions=(row.session,), since=None, until=None, extras={})
-    cases = history.cases(chosen) if row.results else []
+    cases = [one for one in history.cases(chosen) if not one.attempt] if row.results else []
     if any(case.result in MEASURED for case in cases):
         until = (row.start + np.timedelta64(1, "s")).astype(datetime.datetime)
         earlier = replace(chosen, sessions=(), until=until)

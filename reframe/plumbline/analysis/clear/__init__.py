@@ -163,8 +163,8 @@ def _cases(history: History, node: str, select: Selection) -> list[CaseRow]:
     """Return the test cases of a node. One that ended before its job started has no nodes in its
     record, and is known by its session."""
     own = {row.session for row in _own_sessions(history, node, select)}
-    return [case for case in history.cases(select)
-            if node in case.nodes or case.node == node or case.session in own]  # fmt: skip
+    return [case for case in history.cases(select) if not case.attempt
+            and (node in case.nodes or case.node == node or case.session in own)]  # fmt: skip
 
 
 def _of_node(series: Series, node: str, sessions: Collection[str]) -> np.ndarray:

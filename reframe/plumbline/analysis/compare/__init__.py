@@ -202,7 +202,7 @@ def compare_sessions(
         found.notes.append(f"sessions of {shorten(systems)} are compared: `--system` chooses one")
     if both.retried:
         found.notes.append(
-            f"{pluralize(both.retried, 'value')} of a retry skipped: the first attempt counts"
+            f"{pluralize(both.retried, 'retry', 'retries')} skipped: the first attempt counts"
         )
     if rules.each_sample:
         found.notes.append(

@@ -43,8 +43,8 @@ class Sides:
     """What both sides measured, and the past before them.
 
     :ivar sessions: of each side, oldest first.
-    :ivar series: of each side, and of the past; first attempts only.
-    :ivar retried: number of values of later attempts, which are skipped.
+    :ivar series: of each side, and of the past.
+    :ivar retried: number of later attempts that measured, which are skipped.
     :ivar unended: newer sessions that ``last:N`` skips, since they have no end.
     """
 
@@ -193,15 +193,13 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     names = {side: [row.session for row in rows] for side, rows in sessions.items()}
     chosen = replace(select, sessions=tuple(name for side in names.values() for name in side))
     cases = history.cases(chosen)
-    retries = {_execution(case) for case in cases if case.attempt}
     newest = max(row.start for row in second)
     skipped = [row.session for row in known if row.session in unended and row.start > newest]
-    found = Sides(sessions, {side: [] for side in sessions}, unended=skipped)
+    retried = sum(case.attempt > 0 and case.result in MEASURED for case in cases)
+    found = Sides(sessions, {side: [] for side in sessions}, retried=retried, unended=skipped)
     for series in history.series(chosen):
-        retried = _retried(series, retries)
-        found.retried += int(retried.sum())
         for side, of_side in names.items():
-            mask = np.isin(series.sessions.astype(str), of_side) & ~retried
+            mask = np.isin(series.sessions.astype(str), of_side)
             if mask.any():
                 found.series[side].append(part(series, mask))
     found.unmeasured = _unmeasured(cases, {*names["before"]}, {*names["after"]})
@@ -219,21 +217,6 @@ def _overlap(first: list[SessionRow], second: list[SessionRow], both: set[str], 
     if any(row.start < start for row in first):
         message += f"; the part of {before} before AFTER ends at ..{start}"
     return message
-
-
-def _execution(case: CaseRow) -> tuple[object, ...]:
-    return (case.system, case.partition, case.environment, case.check, case.node, case.session,
-            case.time)  # fmt: skip
-
-
-def _retried(series: Series, retries: set[tuple[object, ...]]) -> np.ndarray:
-    """Return which values are of a later attempt."""
-    if not retries:
-        return np.zeros(len(series.values), bool)
-    key = series.key
-    fixed = (key.system, key.partition, key.environment, key.check, key.node)
-    pairs = zip(series.sessions, series.times, strict=True)
-    return np.array([(*fixed, session, time) in retries for session, time in pairs])
 
 
 def part(series: Series, mask: np.ndarray) -> Series:
