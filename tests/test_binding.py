@@ -229,6 +229,15 @@ def test_the_local_rank_from_an_empty_environment(shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_no_mpi_binds_again_after_the_report(shell: str) -> None:
+    """Whatever the launcher: MVAPICH2 and MVAPICH do in MPI_Init, unless these are 0."""
+    names = ("MV2_ENABLE_AFFINITY", "MVP_ENABLE_AFFINITY")
+    for env in ({}, dict.fromkeys(names, "1")):
+        done = run_task(shell, TASK, 1, "env", **env)
+        assert {f"{name}=0" for name in names} <= set(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
 def test_a_gpu_by_local_rank(variable: str, shell: str) -> None:
     word = f"PLUMBLINE_{variable}=3,2,1,0"

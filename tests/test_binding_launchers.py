@@ -193,7 +193,7 @@ def test_every_launcher_has_options_by_hand() -> None:
 def test_variables_of_the_job() -> None:
     """Where an MPI would bind anew by itself, or place by the scheduler's wish."""
     for launcher, placement, variables in [
-        ("mvapich", "on-node", {"MV2_ENABLE_AFFINITY": "0"}),
+        ("mvapich", "on-node", {}),
         ("mpt", "all-cores", {"MPI_DSM_OFF": "1"}),
         ("mpt", "on-node", {}),
         ("mpirun-intelmpi", "off-node", {"I_MPI_JOB_RESPECT_PROCESS_PLACEMENT": "0"}),

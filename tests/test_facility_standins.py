@@ -44,7 +44,7 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No variable of the caller's own job, launcher or GPUs; a folder of the test's own."""
     for name in list(os.environ):
         if name.startswith(
-            ("FACILITY_", "SLURM", "OMPI_", "I_MPI_", "MV2_", "OMP_", *runs.VISIBLE)
+            ("FACILITY_", "SLURM", "OMPI_", "I_MPI_", "MV2_", "MVP_", "OMP_", *runs.VISIBLE)
         ):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -418,13 +418,36 @@ def test_jsrun_needs_an_allocation() -> None:
         launch.jsrun(words("-n 1"), Job(built("summit")))
 
 
-def test_mvapich_moves_its_processes_in_mpi_init() -> None:
-    machine = built("reedbush-u")
-    step, _ = launched("hydra reedbush-u 1 2", "-n 2 -bind-to user:0,18")
-    moved = launch_mpi.mvapich_affinity(step.tasks, {}, machine)
-    assert [task.cpus for task in moved] == [(0,), (1,)]
-    kept = launch_mpi.mvapich_affinity(step.tasks, {"MV2_ENABLE_AFFINITY": "0"}, machine)
+#: Launcher, system -> options for a task on each of two sockets.
+ON_TWO_SOCKETS = [
+    ("hydra reedbush-u 1 2", "-n 2 -bind-to user:0,18"),
+    ("srun llnl-broadwell 1 1", "-n 2 --cpu-bind=mask_cpu:0x1,0x40000"),
+]
+
+
+@pytest.mark.parametrize(("where", "options"), ON_TWO_SOCKETS)
+def test_mvapich_moves_its_processes_in_mpi_init(where: str, options: str) -> None:
+    """Under every launcher, unless the variable of MVAPICH2 and that of MVAPICH 3 forbid it."""
+    step, of = launched(where, options)
+    names = ("MV2_ENABLE_AFFINITY", "MVP_ENABLE_AFFINITY")
+    for env in ({}, *({name: "0"} for name in names)):
+        moved = launch_mpi.mvapich_affinity(step.tasks, env, of.machine)
+        assert [task.cpus for task in moved] == [(0,), (1,)]
+    kept = launch_mpi.mvapich_affinity(step.tasks, dict.fromkeys(names, "0"), of.machine)
     assert [task.cpus for task in kept] == [(0,), (18,)]
+
+
+@pytest.mark.parametrize(("where", "options"), ON_TWO_SOCKETS)
+def test_the_task_wrapper_keeps_mvapich_from_moving_its_processes(
+    where: str, options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = []
+    monkeypatch.setattr(runs, "start", lambda run, *_: measured.append(run.tasks) or 0)
+    step, of = launched(where, options)
+    step.moves = True
+    for command in (["./task.sh", "1", "true"], ["true"]):
+        stand_in(command, where.split()[1], monkeypatch, of, step)
+    assert [[task.cpus for task in tasks] for tasks in measured] == [[(0,), (18,)], [(0,), (1,)]]
 
 
 def test_mpt_binds_nothing_on_request(monkeypatch: pytest.MonkeyPatch) -> None:

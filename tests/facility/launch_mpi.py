@@ -172,10 +172,11 @@ def _intel_pins(job: Job, most: int, settings: dict) -> list[tuple[int, ...]]:
 
 
 def mvapich_affinity(tasks: list[Task], env: dict, machine: Machine) -> list[Task]:
-    """Return where MVAPICH2's library moves its processes in MPI_Init: to a core of its own for
-    each, packed, unless MV2_ENABLE_AFFINITY=0. No report from before MPI_Init shows that (User
-    Guide, "Running with Efficient CPU (Core) Mapping")."""
-    if env.get("MV2_ENABLE_AFFINITY", "1") == "0":
+    """Return where MVAPICH's library moves its processes in MPI_Init: to a core of its own for
+    each, packed, unless MV2_ENABLE_AFFINITY=0 (MVAPICH2) and MVP_ENABLE_AFFINITY=0 (MVAPICH 3). No
+    report from before MPI_Init shows that (MVAPICH2 User Guide, "Running with Efficient CPU (Core)
+    Mapping")."""
+    if env.get("MV2_ENABLE_AFFINITY") == env.get("MVP_ENABLE_AFFINITY") == "0":
         return tasks
     return [
         task._replace(cpus=machine.cpus_of_core(task.local % machine.num_cores)) for task in tasks

@@ -38,6 +38,7 @@ class Run:
     :ivar tasks: where they are, in rank order; their GPUs are those that they see, in order.
     :ivar env: the program's environment.
     :ivar ranks: the variables by which the launcher tells each task which one it is.
+    :ivar moves: whether the MPI library moves the tasks once they have started.
     :ivar wrapped: rank -> its environment as the task wrapper leaves it, where that was run.
     :ivar program: its name, without its folder.
     :ivar words: its command line, with the program as it was called.
@@ -50,6 +51,7 @@ class Run:
         self.tasks = tasks
         self.env = env
         self.ranks: RankVariables = lambda _: {}
+        self.moves = False
         self.wrapped: dict[int, dict[str, str]] = {}
         self.program = ""
         self.words: list[str] = []
@@ -79,6 +81,7 @@ def execute(machine: Machine, job: Job, step) -> int:
     env = {**os.environ, **step.env}
     run = Run(machine, job, step.tasks, env)
     run.ranks = step.ranks
+    run.moves = step.moves
     # taskset before task.sh shows in its report.
     command = _wrappers(run, list(step.command))
     if Path(command[0]).name == "task.sh":
@@ -87,10 +90,10 @@ def execute(machine: Machine, job: Job, step) -> int:
         command = _task_script(run, command)
     output = run.env.pop("PLUMBLINE_OUTPUT", None)
     command = _wrappers(run, command)
-    if step.moves:
+    if run.moves:
         from .launch_mpi import mvapich_affinity
 
-        run.tasks = mvapich_affinity(run.tasks, run.env, machine)
+        run.tasks = mvapich_affinity(run.tasks, run.env_of(run.tasks[0]), machine)
     return start(run, command, output)
 
 
@@ -236,20 +239,24 @@ _MANY = 64
 
 
 def _wrap(run: Run, script: str, words: list[str]) -> dict[int, str]:
-    """Runs the task wrapper itself for each task where there are GPUs, whose program chooses one by
-    what is in its environment. This leaves each task's environment in the run; rank -> the report's
-    words on GPUs, with the bus ids of the machine."""
+    """Runs the task wrapper itself where the environment that it leaves counts: for each task where
+    there are GPUs, of which its program chooses one, and for the first task of an MPI that may move
+    all. The run keeps these environments; rank -> the report's words on GPUs, with the bus ids of
+    the machine."""
     many = len(run.tasks) > _MANY
     uses_gpus = any(word.startswith("PLUMBLINE_DEVICES=") for word in words)
+    tasks = run.tasks
     if not run.machine.vendor or (many and not uses_gpus):
+        tasks = run.tasks[:1] if run.moves else []
+    if not tasks:
         return {}
     import subprocess
 
-    buses = ",".join(run.machine.facts["pci"])
+    buses = ",".join(run.machine.facts.get("pci", []))
     words = [word for word in words if not word.startswith("PLUMBLINE_OUTPUT=")]
     reports: dict[int, str] = {}
     known: dict[int, tuple[str, dict[str, str]]] = {}
-    for task in run.tasks:
+    for task in tasks:
         key = task.local if many else task.rank
         if key not in known:
             done = subprocess.run(

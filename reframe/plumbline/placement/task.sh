@@ -53,6 +53,8 @@ do
 done
 # OSU's programs read the first one before any variable of a launcher or batch script.
 [ -z "$place" ] || export MV2_COMM_WORLD_LOCAL_RANK="$place" LOCAL_RANK="$place"
+# MVAPICH2 reads the first, MVAPICH the second: both bind again in MPI_Init, after the report.
+export MV2_ENABLE_AFFINITY=0 MVP_ENABLE_AFFINITY=0
 # Prints the value of the local rank. A task without one must not run elsewhere.
 of_local_rank() { # SEPARATOR VALUES
     IFS=$1

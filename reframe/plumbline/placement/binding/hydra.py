@@ -29,11 +29,6 @@ def hydra(layout: Layout, _: Topology | None) -> Binding:
     return Binding(tuple(options))
 
 
-def mvapich(layout: Layout, topology: Topology | None) -> Binding:
-    """Return the binding of MPICH's Hydra, with the library's own binding switched off."""
-    return replace(hydra(layout, topology), env_vars={"MV2_ENABLE_AFFINITY": "0"})
-
-
 def intel(layout: Layout, _: Topology | None) -> Binding:
     """Return one mask for each task of a node. Intel's Hydra ignores ``-bind-to user:``."""
     refuse_own_gpus(layout)
@@ -55,8 +50,6 @@ HYDRA = Launcher("mpiexec of MPICH", "mpiexec.hydra", "launcher", hydra, _REFUSA
 
 MPIEXEC = replace(HYDRA, command="mpiexec")
 
-MVAPICH = Launcher(
-    "mpiexec of MVAPICH", "mpiexec", "process_manager", mvapich, _REFUSALS, _bind_pair
-)
+MVAPICH = replace(MPIEXEC, section="mpiexec of MVAPICH", key="process_manager")
 
 INTEL = Launcher("mpirun of Intel MPI", "mpirun", "launcher", intel, _REFUSALS, _bind_pair)
