@@ -63,7 +63,7 @@ RANK_VARIABLES = (
 def run_task(
     *command: object, folder: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess:
-    left_out = (*RANK_VARIABLES, "CUDA_", "ROCR_")
+    left_out = (*RANK_VARIABLES, "CUDA_", "ROCR_", "HIP_", "GPU_DEVICE_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
     words = [str(word) for word in command]
     return subprocess.run(
@@ -173,6 +173,24 @@ def test_gpus_given_and_visible(shell: str, env: dict, words: list, given: str, 
     (task,) = read_tasks(done.stderr)
     assert (task.given, task.gpus) == (given, gpus)
     assert set(words) <= set(done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("prefix", ["", "PLUMBLINE_"])
+def test_no_other_list_of_gpus_counts(shell: str, prefix: str) -> None:
+    """HIP would count it in what ROCR_VISIBLE_DEVICES leaves, and its own in place of CUDA's."""
+    lists = dict.fromkeys(("HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"), "0")
+    words = {
+        f"{prefix}ROCR_VISIBLE_DEVICES=2,3": {"ROCR_VISIBLE_DEVICES"},
+        f"{prefix}CUDA_VISIBLE_DEVICES=2,3": {"CUDA_VISIBLE_DEVICES"},
+        # Flux gives AMD's GPUs so.
+        "A=B": {"CUDA_VISIBLE_DEVICES"},
+    }
+    for word, left in words.items():
+        env = {**lists, "CUDA_VISIBLE_DEVICES": "0", "PMI_LOCAL_RANK": "1"}
+        done = run_task(shell, TASK, 1, word, "env", **env)
+        names = {line.partition("=")[0] for line in done.stdout.splitlines()}
+        assert names & {*lists, "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"} == left
 
 
 #: What each launcher sets for the second task of the second of two nodes, rank 3.

@@ -312,7 +312,7 @@ def test_one_process_goes_through_all_by_itself() -> None:
         "gpu-b": ("gpu0-gpu2", "gpu2-gpu0"),
     }.items():
         layouts = lay_out(name, node, one_process=True)
-        assert described(layouts) == [(names, [(0, every, ())])]
+        assert described(layouts) == [(names, [(0, every, EVERY)])]
         assert layouts[0].vendor == "cuda"
     (matrix,) = lay_out("numa-matrix", topology(SMALL), one_process=True)
     assert described([matrix]) == [(("numa0-numa0",), [(0, (0, 1), ())])]

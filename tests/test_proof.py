@@ -17,15 +17,16 @@ from plumbline.placement.binding import BindingMismatch, TaskReport, prove, read
 from plumbline.placement.placement import Layout, Task, lay_out
 from plumbline.placement.topology import Core, Topology
 
+MASKS = {
+    "cores": [hex(1 << i | 1 << i + 8) for i in range(8)],
+    "sockets": ["0x0f0f", "0xf0f0"],
+    "numa_nodes": ["0x0303", "0x0c0c", "0x3030", "0xc0c0"],
+}
+
 
 def topology(usable: Iterable[int] | None = None) -> Topology:
     """Two sockets of four cores, two hardware threads each; siblings are i and i + 8."""
-    masks = {
-        "cores": [hex(1 << i | 1 << i + 8) for i in range(8)],
-        "sockets": ["0x0f0f", "0xf0f0"],
-        "numa_nodes": ["0x0303", "0x0c0c", "0x3030", "0xc0c0"],
-    }
-    return Topology.from_processor({"topology": masks}, usable)
+    return Topology.from_processor({"topology": MASKS}, usable)
 
 
 def only(placement: str, node: Topology) -> Layout:
@@ -243,9 +244,6 @@ GPUS_RIGHT = [
     ([(2,)], ["2 2"]),
     ([(2,)], ["GPU-a,GPU-b,GPU-c 2"]),
     ([(3, 1), (3, 1)], ["- 3,1", "0,1,2,3 3,1"]),
-    # No GPU is named: the program goes through them by itself.
-    ([()], ["- -"]),
-    ([()], ["0,1 0,1"]),
     # Each its own.
     ([(0,), (1,)], ["0 0", "1 1"]),
     ([(0,), (1,)], ["GPU-a GPU-a", "GPU-b GPU-b"]),
@@ -310,6 +308,21 @@ def test_no_proof_of_gpus(gpus: list, reported: list, code: str) -> None:
     ran = report(*(f"{rank} a {rank} {word}" for rank, word in enumerate(reported)))
     with refused(code):
         prove(with_gpus(*gpus), ran)
+
+
+@pytest.mark.parametrize("placement", ["per-gpu", "gpu-a"])
+def test_one_process_goes_through_the_gpus_in_the_nodes_order(placement: str) -> None:
+    """Its "gpu0" is the first that it sees."""
+    devices = [{"type": "gpu", "arch": "sm_80", "num_devices": 4}]
+    node = Topology.of_partition(
+        {"topology": MASKS}, devices, {"pair_classes": {"gpu-a": [[0, 1], [2, 3]]}}
+    )
+    (layout,) = lay_out(placement, node, one_process=True)
+    for right in ("- 0,1,2,3", "0,1,2,3 0,1,2,3", "3,2,1,0 0,1,2,3"):
+        prove(layout, report(f"0 a 0-7 {right}"))
+    for wrong in ("- -", "3,2,1,0 3,2,1,0", "0,1 0,1", "0,1 0,1,2,3"):
+        with refused(GPU):
+            prove(layout, report(f"0 a 0-7 {wrong}"))
 
 
 def test_the_same_gpu_on_two_nodes() -> None:

@@ -163,7 +163,8 @@ def _with_gpus(placement: str, topology: Topology, one_process: bool) -> list[La
             )
     if one_process:
         names = tuple(name for layout in layouts for name in layout.locations)
-        return [Layout(placement, (Task(0, topology.cores),), names, vendor=topology.vendor)]
+        task = Task(0, topology.cores, None, tuple(gpu.number for gpu in topology.gpus))
+        return [Layout(placement, (task,), names, vendor=topology.vendor)]
     return [replace(layout, vendor=topology.vendor) for layout in layouts]
 
 

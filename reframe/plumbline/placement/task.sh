@@ -24,6 +24,8 @@ do
 done
 # The GPUs that the launcher named. An empty list means none; an unset one means all.
 cuda=${CUDA_VISIBLE_DEVICES--} rocr=${ROCR_VISIBLE_DEVICES--}
+# ROCm counts these, and CUDA_VISIBLE_DEVICES, in what ROCR_VISIBLE_DEVICES leaves.
+unset HIP_VISIBLE_DEVICES GPU_DEVICE_ORDINAL
 given='' visible='' output='' per_node='' own='' cpu_lists='' network='' devices=''
 while :; do
     # The path of a program may also contain a =.
@@ -36,7 +38,7 @@ while :; do
         PLUMBLINE_DEVICES) devices=${1#*=} ;;
         PLUMBLINE_CUDA_VISIBLE_DEVICES | PLUMBLINE_ROCR_VISIBLE_DEVICES) own=${1#PLUMBLINE_} ;;
         CUDA_VISIBLE_DEVICES) given=${cuda:-none} visible=${1#*=} && export "$1" ;;
-        ROCR_VISIBLE_DEVICES) given=${rocr:-none} visible=${1#*=} && export "$1" ;;
+        ROCR_VISIBLE_DEVICES) given=${rocr:-none} visible=${1#*=} && export "$1" && unset CUDA_VISIBLE_DEVICES ;;
         *) export "$1" ;;
     esac
     shift
@@ -73,7 +75,7 @@ if [ "$own" ]; then
     visible=$(of_local_rank , "${own#*=}") || exit
     case $own in
         CUDA*) given=${cuda:-none} && export CUDA_VISIBLE_DEVICES="$visible" ;;
-        ROCR*) given=${rocr:-none} && export ROCR_VISIBLE_DEVICES="$visible" ;;
+        ROCR*) given=${rocr:-none} && export ROCR_VISIBLE_DEVICES="$visible" && unset CUDA_VISIBLE_DEVICES ;;
     esac
 fi
 if [ "$cpu_lists" ]; then
