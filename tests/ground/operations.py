@@ -10,8 +10,8 @@ from ground.site import Site
 #: Disks of 96 MiB hold two files of 32 MiB.
 BRIEF = ("-S", "fio.size=32", "-S", "num_warmups=0")
 
-#: IMB's repetitions: 2 MiB of a size, since a night measures four operations between nodes, of sizes
-#: up to 4 MiB, three times each.
+#: IMB's repetitions: 2 MiB of a size, since a night measures four operations between nodes, each
+#: three times, of sizes up to 4 MiB.
 REPETITIONS = "400,2"
 
 #: Of each side, the fewest sessions that are compared.
