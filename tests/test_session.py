@@ -16,6 +16,7 @@ from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, refused,
 from plumbline.check import record
 from plumbline.session import run, summary
 from plumbline.site import configuration
+from test_waivers import waive, waiver
 
 OUTPUTS = STANDINS / "outputs"
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
@@ -217,6 +218,88 @@ def test_a_session_of_skips_alone_is_inconclusive(testbed: Testbed):
     strict = testbed.reframe(*plain, "-r", PLUMBLINE_STRICT=1)
     (fields,) = strict.records
     assert (strict.code, fields["code"]) == (1, "build.wheel-not-installed")
+    # Its error is the fault: nothing is skipped.
+    assert strict.end["faults"] == []
+
+
+SKIPPING = """
+import reframe as rfm
+import reframe.utility.sanity as sn
+from plumbline.check.benchmark import Benchmark, Figure
+from reframe.core.builtins import run_after, sanity_function
+
+
+class Plain(rfm.RunOnlyRegressionTest):
+    valid_systems = valid_prog_environs = ["*"]
+    executable = "true"
+    expected = True
+
+    @sanity_function
+    def ran(self):
+        return sn.assert_true(self.expected)
+
+
+@rfm.simple_test
+class passing(Plain):
+    pass
+
+
+@rfm.simple_test
+class without_gpu(Plain):
+    @run_after("setup")
+    def leave(self):
+        self.skip_if(True, "no GPU")
+
+
+@rfm.simple_test
+class own_without_gpu(Benchmark):
+    benchmark = "imb"
+    program = "IMB-MPI1"
+    placement = "on-socket"
+    tags = {"smoke"}
+    executable_opts = ["PingPong"]
+
+    @run_after("setup")
+    def leave(self):
+        self.skip_if(True, "no GPU")
+
+    def figures(self):
+        return [Figure("pingpong_latency", 8)]
+
+
+@rfm.simple_test
+class known(Plain):
+    expected = False
+
+
+@rfm.simple_test
+class after_known(Plain):
+    @run_after("init")
+    def follow(self):
+        self.depends_on("known")
+"""
+SKIPPED = ("without_gpu", "own_without_gpu", "after_known")
+
+
+def test_what_reframe_skips_fails_under_strict_rules(testbed: Testbed):
+    """Also what depends on a waived case. ReFrame itself exits with 0."""
+    testbed.environment("mpich", "imb")
+    path = testbed.folder / "skipping.py"
+    path.write_text(SKIPPING)
+    waive(testbed, waiver("known", check="known", results=["invalid"]))
+    plain = ["-c", path, "-r"]
+    for done, code in (
+        (testbed.plumbline("run", "-c", path), 0),
+        (testbed.plumbline("run", "--strict", "-c", path), 1),
+        (testbed.reframe(*plain), 0),
+        (testbed.reframe(*plain, PLUMBLINE_STRICT=1), 1),
+    ):
+        results = {fields["check"]: fields["result"] for fields in done.records}
+        expected = {"passing": "pass", "known": "waived", **dict.fromkeys(SKIPPED, "skip")}
+        assert (results, done.code) == (expected, code), done.output
+        assert done.end["code"] == code
+        faults = " ".join(done.end["faults"])
+        assert [f" {check} @" in faults for check in SKIPPED] == [bool(code)] * len(SKIPPED)
 
 
 def test_what_vanished_fails_the_session(testbed: Testbed):

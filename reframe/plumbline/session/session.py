@@ -148,7 +148,7 @@ class Session(executors.TaskEventListener):
         self.records: list[record.Record] = []
         self.preview = DryRun()
         self.notes: list[str] = []
-        #: Differences from the inventory and, under strict rules, warnings.
+        #: Differences from the inventory and, under strict rules, skips and warnings.
         self.faults: list[str] = []
         #: Records that could not be stored.
         self.lost = 0
@@ -387,16 +387,15 @@ class Session(executors.TaskEventListener):
         self._note_misfits()
         plain = not self.supervised
         unchecked = self._compare_plain() if plain else ""
-        warned = self._note_warnings()
+        strict = self._note_warnings()
         print(printable_lines(summary.table(self.records, len(self.planned))))
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
             print(f"plumbline: {printable_lines(note)}")
-        # ReFrame's own exit code does not depend on records and warnings, and is 0 if all cases
-        # were skipped.
-        forced = bool(self.lost) or (plain and (skipped or warned))
+        # ReFrame's own exit code does not depend on records, skips and warnings.
+        forced = bool(self.lost) or (plain and (skipped or strict))
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"
@@ -434,9 +433,10 @@ class Session(executors.TaskEventListener):
                 self.write(fields)
 
     def _note_warnings(self) -> bool:
-        """Note what Slurm, waivers and the clock show, and fail on warnings under strict rules.
+        """Note what Slurm, waivers and the clock show, and fail on skips and warnings under strict
+        rules. What ``Benchmark.skip_case`` would skip has failed already, and is no skip.
 
-        :returns: whether there are such warnings.
+        :returns: whether strict rules fail the session.
         """
         self.notes += slurm_jobs.notes
         self.notes += summary.waiver_notes(waivers.loaded(paths.reference()), self.records)
@@ -447,10 +447,12 @@ class Session(executors.TaskEventListener):
                 f"and time limits may be wrong by that"
             )
         warnings = states.summed(n.state for fields in self.records for n in fields.warnings)
-        strict = bool(warnings) and os.environ.get("PLUMBLINE_STRICT") == "1"
-        if strict:
-            self.faults.append(f"strict: {warnings}: see the table")
-        return strict
+        strict = summary.reasons(self.records, "skip")
+        strict += [f"{warnings}: see the table"] if warnings else []
+        if os.environ.get("PLUMBLINE_STRICT") != "1":
+            return False
+        self.faults += [f"strict: {line}" for line in strict]
+        return bool(strict)
 
     def _compare_plain(self) -> str:
         """Compare a session of the plain command with the inventory.

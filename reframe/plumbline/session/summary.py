@@ -49,11 +49,7 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
     if rows:
         lines += [text.format_table(rows, _HEADS, "simple"), ""]
     for result in _WITH_REASON:
-        reasons: dict[str, list[str]] = {}
-        for fields in records:
-            if fields.result == result and fields.reason:
-                reasons.setdefault(fields.why, []).append(_short(fields))
-        lines += [f"{result}: {shorten(cases)}: {reason}" for reason, cases in reasons.items()]
+        lines += reasons(records, result)
     for state in states.STATES:
         found = [
             f"{state}: {_short(fields)} on {_nodes(fields)}: {notice.detail} [{notice.code}]"
@@ -94,6 +90,15 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
             *([f"plumbline: warning states: {warnings}"] if warnings else []),
         ]
     )
+
+
+def reasons(records: list[Record], result: str) -> list[str]:
+    """Return why test cases have a result, a line for each reason."""
+    found: dict[str, list[str]] = {}
+    for fields in records:
+        if fields.result == result and fields.reason:
+            found.setdefault(fields.why, []).append(_short(fields))
+    return [f"{result}: {shorten(cases)}: {reason}" for reason, cases in found.items()]
 
 
 def _grouped(records: list[Record]) -> list[list[Record]]:
