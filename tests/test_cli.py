@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import STANDINS, Testbed, asked, refused
+from conftest import CHECKS, STANDINS, Testbed, asked, refused
 from halfway import PINGPONG
 from plumbline.operate import doctor
 
@@ -226,13 +226,20 @@ def test_lint_names_every_fault(testbed: Testbed):
 
 
 def test_an_inventory_that_is_none(testbed: Testbed):
+    """It refuses a session before the first job, and does not hide that a figure fails."""
     testbed.environment("disk", "fio")
+    testbed.refer(
+        {"id": "r1", "benchmark": "fio", "metric": "read_bandwidth", "value": 1e6, "unit": "MB/s"}
+    )
     path = testbed.systems / "inventory" / "testbed.json"
     path.parent.mkdir()
     path.write_text('{"case": "many"}')
     lint = testbed.asked("lint")
     assert lint.code == 1
-    run = testbed.plumbline("run", "-n", "fio.*read", "-S", "fio.size=8", "-S", "num_samples=1")
-    assert (run.code, run.codes[-1]) == (2, "system.wrong-inventory")
-    for done in (lint, run):
-        assert str(path) in done.err and "--accept" in done.err
+    assert str(path) in lint.err and "--accept" in lint.err
+    options = ["run", "-n", "fio.*read", "-S", "fio.size=8", "-S", "num_samples=1"]
+    run = testbed.plumbline(*options)
+    refused(run, str(path), "--accept", "[system.wrong-inventory]")
+    assert run.sessions == []
+    # A session of other checks is not compared with it.
+    assert testbed.plumbline(*options, "-c", CHECKS / "fio.py").code == 1

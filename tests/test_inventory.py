@@ -100,6 +100,7 @@ def test_no_inventory(monkeypatch, tmp_path: Path) -> None:
     for text in (
         *("[]", "{", '{"c": "many"}', '{"cases": [], "x": {}}'),
         *('{"cases": {"c": ["r"]}}', '{"cases": {"c": {"r": 1}}}'),
+        *('{"references": {"r": 1}}', '{"references": {"r": {"lower": 1}}}'),
     ):
         path.write_text(text)
         with pytest.raises(Fault, match="lint --system sys --accept") as refusal:

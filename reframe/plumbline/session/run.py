@@ -61,6 +61,8 @@ def run(
     named_checks = configuration.option_values(arguments, "-c", "--checkpath")
     configuration.check_system(system)
     session.complete = True
+    exempt = _exempt(named_checks)
+    session.compared = not exempt
     os.environ[recovery.ORPHANS] = orphans
     if budget:
         os.environ[session.BUDGET] = str(budget)
@@ -88,7 +90,7 @@ def run(
     ended.supervised = True
     if dry_run:
         return ended.close()
-    ended.faults = _against_inventory(ended, system, arguments, strict)
+    ended.faults = _against_inventory(ended, system, arguments, strict, exempt)
     ended.notes += _unbuilt(ended)
     return ended.close() or (2 if code else 0)
 
@@ -107,6 +109,18 @@ def has_all(checks: list[str]) -> bool:
     """Return whether ``-c`` names all checks, the shipped and the site's; so if it names none."""
     named = {str(Path(check).resolve()) for check in checks}
     return not checks or all(str(Path(check).resolve()) in named for check in paths.checks())
+
+
+def _exempt(checks: list[str]) -> str:
+    """Return why a session is not compared with the inventory; empty if it is.
+
+    :arg checks: those of ``-c``.
+    """
+    if duet.current:
+        return "a duet"
+    if configuration.ON_NODE in os.environ:
+        return "one node of a sweep"
+    return "" if has_all(checks) else "other checks than checks/"
 
 
 def _tagged(arguments: list[str]) -> list[str]:
@@ -179,7 +193,7 @@ def _unbuilt(ended: session.Session) -> list[str]:
 
 
 def _against_inventory(
-    ended: session.Session, named: str | None, arguments: list[str], strict: bool
+    ended: session.Session, named: str | None, arguments: list[str], strict: bool, exempt: str
 ) -> list[str]:
     """Return what is in the inventory and no longer exists or no longer has bounds, a line each.
 
@@ -188,18 +202,12 @@ def _against_inventory(
 
     :arg named: the system of the command line, with a partition if one is named.
     :arg arguments: the other arguments.
+    :arg exempt: why it is not compared; or empty.
     """
-    if duet.current:
-        ended.notes.append("a duet: not compared with the inventory")
-        return []
-    if configuration.ON_NODE in os.environ:
-        ended.notes.append("one node of a sweep: not compared with the inventory")
-        return []
-    if not has_all(configuration.option_values(arguments, "-c", "--checkpath")):
-        ended.notes.append("other checks than checks/: not compared with the inventory")
+    if exempt:
+        ended.notes.append(f"{exempt}: not compared with the inventory")
         return _uncompared(None, ended) if strict else []
-    system = next(iter(ended.planned.values()))["system"]
-    expected = inventory.read(system)
+    system, expected = rt.runtime().system.name, ended.expected
     folders = ended.loading.folders
     path, lint = inventory.path_of(system), inventory.linting(system, folders)
     if expected is None and strict:

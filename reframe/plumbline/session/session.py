@@ -45,6 +45,7 @@ from plumbline.site import (
     configuration,
     host,
     hostlock,
+    inventory,
     load,
     lost,
     reframe_patches,
@@ -61,6 +62,8 @@ _JUMP = 5
 #: Whether a check that ReFrame cannot load is refused, as the variable also asks for; otherwise
 #: ReFrame warns of it.
 complete = False
+#: Whether `plumbline run` compares the session with the system's inventory.
+compared = False
 
 #: The session of this process, once ReFrame's configuration is loaded.
 current: Session | None = None
@@ -159,8 +162,10 @@ class Session(executors.TaskEventListener):
         #: Values of the options that select test cases.
         self.narrowing: dict[str, list[str]] = {}
         self.loading = loading.Loading([])
-        #: Whether `plumbline run` compares this session with the inventory.
+        #: Whether `plumbline run` runs it.
         self.supervised = False
+        #: The inventory that `plumbline run` compares it with, as it was before the first job.
+        self.expected: inventory.Inventory | None = None
         #: Seconds until it ends, finished or not; no limit if 0.
         self.budget = float(os.environ.get(BUDGET) or 0)
         self._closed = False
@@ -177,8 +182,8 @@ class Session(executors.TaskEventListener):
     def begin(self, testcases) -> None:
         """Write the plan and report its cost, before anything is submitted.
 
-        :raises Fault: if nothing is selected, it is uncertain which system this is, or another
-            session measures on this machine.
+        :raises Fault: if nothing is selected, it is uncertain which system this is, its inventory
+            is damaged, or another session measures on this machine.
         """
         # First, as another system may have other cases.
         if not self.dry_run:
@@ -187,6 +192,8 @@ class Session(executors.TaskEventListener):
                 self._report(note)
         preflight.check_selection(testcases, self.announced, self.loading)
         if not self.dry_run:
+            if compared:
+                self.expected = inventory.read(rt.runtime().system.name)
             self._claim(testcases)
         others = duet.current.others.values() if duet.current else ()
         self.planned = {

@@ -204,10 +204,12 @@ def read(system: str) -> Inventory | None:
         found = Inventory(**content)
         for case in found.all_cases:
             found.bounded(case)
+        for limits in found.references.values():
+            _limits_text(limits)
         return found
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, AttributeError, TypeError) as err:
+    except (OSError, ValueError, AttributeError, TypeError, KeyError) as err:
         raise Fault(
             f"{path}: not an inventory: {err}; {accepting(system)} writes a new one",
             code="system.wrong-inventory",
