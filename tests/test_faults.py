@@ -503,7 +503,11 @@ def test_an_abbreviated_option_runs_nothing_unrecorded(testbed: Testbed) -> None
     assert "--run" in done.err
 
 
-@pytest.mark.parametrize("option", run.REFUSED)
+ABBREVIATED = ("--skip-sa", "--skip-performance", "--performance-r=now-1d:now/last:/", "--list=C")
+
+
+@pytest.mark.parametrize("option", [*run.REFUSED, *ABBREVIATED])
 def test_options_that_a_session_cannot_have(option: str) -> None:
-    """Refused before anything starts."""
-    fault_of(lambda: run.run(None, [option], strict=False), "session.refused-option", option)
+    """Refused before anything starts; ReFrame accepts abbreviations."""
+    named = option.partition("=")[0]
+    fault_of(lambda: run.run("none", [option], strict=False), "session.refused-option", named)

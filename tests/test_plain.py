@@ -268,6 +268,17 @@ def test_the_summary_counts_them(session: Done):
     assert "11 asserted (3 failed)" in session.out
 
 
+@pytest.mark.parametrize("option", ["--skip-sanity-check", "--skip-pe"])
+def test_without_a_phase_it_is_not_verified(printed: Testbed, option: str):
+    """ReFrame passes it."""
+    checks = ("-c", printed.folder / "printed.py", "-n", "^(bare|functional)$")
+    done = printed.reframe(*checks, "-r", option)
+    assert [(f["result"], f["code"], f["foms"]) for f in done.records] == [
+        ("invalid", "case.phase-skipped", [])
+    ] * 2
+    assert (done.code, done.end["code"]) == (1, 1)
+
+
 # -- a busy machine ------------------------------------------------------------------------------
 
 #: Checks whose figures have a reference, and no other fault; and these figures.

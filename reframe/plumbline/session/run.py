@@ -47,9 +47,7 @@ def run(
     :raises Fault: if a check cannot be loaded, the system or mode does not exist, it is uncertain
         which system this host is, or the configuration is faulty.
     """
-    for option, why in REFUSED.items():
-        if option in arguments:
-            raise Fault(f"{option}: {why}", code="session.refused-option")
+    _refuse_options(arguments)
     arguments = _restoring(_tagged(configuration.take_config_files(arguments)))
     dry_run = "--dry-run" in arguments
     elsewhere = dry_run or configuration.config_files()
@@ -93,6 +91,20 @@ def run(
     ended.faults = _against_inventory(ended, system, arguments, strict, exempt)
     ended.notes += _unbuilt(ended)
     return ended.close() or (2 if code else 0)
+
+
+def _refuse_options(arguments: list[str]) -> None:
+    """Refuse the options that a session does not accept, also with a value or abbreviated. What may
+    be short for others as well, ReFrame refuses itself.
+
+    :raises Fault: if there is one.
+    """
+    for word in arguments:
+        given = word.partition("=")[0]
+        for option, why in REFUSED.items():
+            if given == option or (len(given) > 2 and option.startswith(given)):
+                name = option if given == option else f"{given}, which may be {option}"
+                raise Fault(f"{name}: {why}", code="session.refused-option")
 
 
 def _selects(environment: str, arguments: list[str]) -> bool:

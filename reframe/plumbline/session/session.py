@@ -313,7 +313,9 @@ class Session(executors.TaskEventListener):
     def on_task_success(self, task):
         found = of_check(task.check)
         judged = found is None or found.judgements is not None
-        self.keep(task, "pass" if judged or self.dry_run else "invalid")
+        # ReFrame passes a case of which an option skipped a phase.
+        ran = all(task.duration(phase) is not None for phase in ("sanity", "performance"))
+        self.keep(task, "pass" if (judged and ran) or self.dry_run else "invalid")
 
     def on_task_failure(self, task):
         error = task.exc_info[1]
@@ -344,6 +346,9 @@ class Session(executors.TaskEventListener):
         measured = of_check(task.check) or plain.measured(
             task.testcase, result == "pass", self.dry_run
         )
+        if result == "invalid" and task.succeeded:
+            # Of a plain check: figures of output that was not verified.
+            measured.judgements = None
         fields = of_task(self, task, result, measured)
         self._to_judge.discard(fields.case)
         ended = (fields.case, fields.attempt)
@@ -395,14 +400,15 @@ class Session(executors.TaskEventListener):
         plain = not self.supervised
         unchecked = self._compare_plain() if plain else ""
         strict = self._note_warnings()
+        unjudged = any(f.code == "case.phase-skipped" for f in self.records)
         print(printable_lines(summary.table(self.records, len(self.planned))))
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
             print(f"plumbline: {printable_lines(note)}")
-        # ReFrame's own exit code does not depend on records, skips and warnings.
-        forced = bool(self.lost) or (plain and (skipped or strict))
+        # ReFrame's own exit code does not depend on records, skips, skipped phases and warnings.
+        forced = bool(self.lost) or (plain and (skipped or strict or unjudged))
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"
