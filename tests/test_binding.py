@@ -248,11 +248,13 @@ def test_the_local_rank_from_an_empty_environment(shell: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_no_mpi_binds_again_after_the_report(shell: str) -> None:
-    """Whatever the launcher: MVAPICH2 and MVAPICH do in MPI_Init, unless these are 0."""
-    names = ("MV2_ENABLE_AFFINITY", "MVP_ENABLE_AFFINITY")
-    for env in ({}, dict.fromkeys(names, "1")):
+    """Whatever the launcher: MVAPICH2 and MVAPICH do in MPI_Init, and PSM of Omni-Path, unless
+    these are set so."""
+    names = {"MV2_ENABLE_AFFINITY": "0", "MVP_ENABLE_AFFINITY": "0",
+             "HFI_NO_CPUAFFINITY": "1", "PSM3_NO_CPUAFFINITY": "1"}  # fmt: skip
+    for env in ({}, {name: "01"[value == "0"] for name, value in names.items()}):
         done = run_task(shell, TASK, 1, "env", **env)
-        assert {f"{name}=0" for name in names} <= set(done.stdout.splitlines())
+        assert {f"{name}={value}" for name, value in names.items()} <= {*done.stdout.splitlines()}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
