@@ -7,6 +7,7 @@ strict as :mod:`plumbline.check.record` is.
 from __future__ import annotations
 
 import functools
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,6 +83,14 @@ def read_end(folder: Path) -> SessionEnd:
     :raises Damaged: if it does not conform to the schema.
     """
     return _read_json(folder / "end.json", _end_type())
+
+
+def write_end(folder: Path, end: SessionEnd) -> None:
+    """Write how a session ended, to its folder.
+
+    :raises OSError: if it cannot be written; nothing is left of it then.
+    """
+    files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
 
 
 def _read_json(path: Path, kind: TypeAdapter) -> Any:

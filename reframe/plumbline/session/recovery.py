@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import getpass
-import json
 import os
 import re
 import signal
@@ -378,8 +377,8 @@ def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) ->
         notes.append(unknown)
     try:
         results = _record_missing(folder, killed, planned, say)
-        end = {"code": summary.exit_code(results), "notes": notes, "faults": []}
-        files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
+        code = summary.exit_code(results)
+        session_files.write_end(folder, {"code": code, "notes": notes, "faults": []})
         (folder / running.FILE).unlink(missing_ok=True)
     except (OSError, session_files.RecordError, Fault) as err:
         say(f"session {folder.name} was killed, and its unfinished cases cannot be recorded: {err}")

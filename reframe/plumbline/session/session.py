@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 import reframe.core.runtime as rt
 from reframe.core.exceptions import what
-from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
 from plumbline.check import duet, plain, record, session_files, states
@@ -41,6 +40,7 @@ from plumbline.history import running
 from plumbline.reference import waivers
 from plumbline.session import cost, inventory_check, loading, preflight, progress, recovery, summary
 from plumbline.session.dry_run import DryRun
+from plumbline.session.logs import close_logs
 from plumbline.site import (
     configuration,
     host,
@@ -255,7 +255,7 @@ class Session(executors.TaskEventListener):
     def withdraw(self) -> None:
         """Remove what a refused session left."""
         self.planned.clear()
-        _close_logs()
+        close_logs()
         self._release()
         with contextlib.suppress(OSError):
             (self.folder / "reframe.log").unlink(missing_ok=True)
@@ -384,7 +384,7 @@ class Session(executors.TaskEventListener):
         if self._closed:
             return self.exit_code
         self._closed = True
-        _close_logs()
+        close_logs()
         if not self.planned:
             # Refused, by :meth:`begin` or by ReFrame before that.
             with contextlib.suppress(OSError):
@@ -481,13 +481,10 @@ class Session(executors.TaskEventListener):
 
     def _write_end(self) -> None:
         """Write what the records do not have."""
-        end = {"code": self.exit_code, "notes": self.notes, "faults": self.faults}
-        path = self.folder / "end.json"
+        end = session_files.SessionEnd(code=self.exit_code, notes=self.notes, faults=self.faults)
         try:
-            path.write_text(json.dumps(end, indent=1))
+            session_files.write_end(self.folder, end)
         except OSError as err:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
             print(f"plumbline: {preflight.unwritable(self.folder, err)}")
 
     @property
@@ -501,15 +498,3 @@ class Session(executors.TaskEventListener):
         if self.dry_run and self.preview.of_scripts:
             return 0 if {fields.result for fields in self.records} == {"pass"} else 2
         return 0 if self.dry_run and self.records else code
-
-
-def _close_logs() -> None:
-    """Close ReFrame's log files, as at exit a full disk would cause a traceback for each."""
-    logger = getlogger().logger
-    for handler in list(logger.handlers if logger else []):
-        if isinstance(handler, logging.FileHandler):
-            logger.removeHandler(handler)
-            try:
-                handler.close()
-            except OSError as err:
-                print(f"plumbline: {handler.baseFilename}: not complete ({err.strerror})")
