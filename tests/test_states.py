@@ -32,8 +32,8 @@ LATENCY = {
 }
 
 
-#: Slow samples of the figure, by number; run 0 is the warm-up, which may be slow.
-SLOW = (0, 3, 5)
+#: Environment -> slow samples of the figure, by number; run 0 is the warm-up, which may be slow.
+SLOW = {"unstable": (0, 3, 5), "interrupted": (0, 4)}
 XID = "NVRM: Xid (PCI:0000:3b:00): 48, pid=1"
 
 
@@ -44,14 +44,15 @@ def bed(make_testbed: Callable[..., Testbed]) -> Testbed:
     good = (OUTPUTS / "PingPong.out").read_text()
     slow, count = re.subn(r"^( +8 +1000 +)1\.04 +7\.\d\d", r"\g<1>10.40 0.77", good, flags=re.M)
     assert count == 1
-    outputs = testbed.folder / "outputs"
-    outputs.mkdir()
-    (outputs / "PingPong.out").write_text(good)
-    for number in SLOW:
-        (outputs / f"PingPong.{number}.out").write_text(slow)
+    for name, numbers in SLOW.items():
+        outputs = testbed.folder / name
+        outputs.mkdir()
+        (outputs / "PingPong.out").write_text(good)
+        for number in numbers:
+            (outputs / f"PingPong.{number}.out").write_text(slow)
+        testbed.environment(name, "imb", outputs)
     testbed.environment("healthy", "imb", OUTPUTS)
     testbed.environment("suspicious", "imb", OUTPUTS)
-    testbed.environment("unstable", "imb", outputs)
     testbed.environment("warnings", "imb", OUTPUTS, STANDIN_SAYS=f"'{XID}'")
     testbed.environment("ended", "imb", OUTPUTS, STANDIN_STATUS=1,
                         STANDIN_SAYS="'Detected 1 oom_kill event in StepId=7.0'")  # fmt: skip
@@ -66,7 +67,7 @@ def bed(make_testbed: Callable[..., Testbed]) -> Testbed:
 @pytest.fixture(scope="module")
 def session(bed: Testbed) -> Done:
     """A session of all environments whose program ends with 0."""
-    return bed.plumbline("run", *PINGPONG, "-p", "^(?!ended)")
+    return bed.plumbline("run", *PINGPONG, "-p", "^(?!ended|interrupted)")
 
 
 def noticed(fields: dict) -> list[tuple[str, str, str, str]]:
@@ -80,7 +81,7 @@ def noticed(fields: dict) -> list[tuple[str, str, str, str]]:
 NOTICED = {
     "healthy": None,
     "suspicious": ("figure.better-than-reference", "pingpong_latency_8", "site-far-off"),
-    "unstable": ("figure.sample-beyond-bound", "pingpong_latency_8", "site-latency"),
+    "unstable": ("figure.samples-beyond-bound", "pingpong_latency_8", "site-latency"),
     "warnings": ("stderr.nvidia-xid", "", ""),
 }
 
@@ -130,6 +131,15 @@ def test_strict_rules(bed: Testbed) -> None:
     plain = ["-c", CHECKS, "-r", *PINGPONG, "-p", "warnings"]
     assert bed.reframe(*plain).code == 0
     assert bed.reframe(*plain, PLUMBLINE_STRICT=1).code == 1
+
+
+def test_strict_rules_pass_one_sample_beyond_a_bound(bed: Testbed) -> None:
+    """It is reported, and no more: a short run may be interrupted on any night."""
+    strict = bed.plumbline("run", "--strict", *PINGPONG, "-p", "interrupted")
+    (warning,) = noticed(strict.record("imb_p2p", "interrupted"))
+    assert warning == ("unstable", states.LONE, "pingpong_latency_8", "site-latency")
+    assert strict.code == 0 and "1 unstable" in strict.out
+    assert bed.plumbline("run", "--strict", *PINGPONG, "-p", "interrupted|unstable").code == 1
 
 
 def test_runs_that_are_invalid(bed: Testbed) -> None:

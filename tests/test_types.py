@@ -53,6 +53,27 @@ def test_a_result_is_judged_without_its_check() -> None:
     verdict.raise_failures(result, SUBJECT)
 
 
+#: Values of samples, and the numbers of those beyond the bound -> code of the warning.
+BEYOND = [
+    ([1.0, 1.0, 3.0], (3,), "figure.one-sample-beyond-bound"),
+    ([1.0, 1.2], (2,), "figure.samples-beyond-bound"),
+    ([1.0, 1.0, 1.0, 3.0, 3.0], (4, 5), "figure.samples-beyond-bound"),
+]
+
+
+@pytest.mark.parametrize(("values", "beyond", "code"), BEYOND)
+def test_one_sample_of_three_or_more_is_a_warning_of_its_own(
+    values: list[float], beyond: tuple[int, ...], code: str
+) -> None:
+    result = measured()
+    result.figures[LATENCY] = dataclasses.replace(result.figures[LATENCY], samples=values)
+    bounds = Bounds(1.0, 0.0, 1.1, "median", "row", "paper")
+    judged = Judgement(1.0, "median", "pass", bounds, None, None, "", "lower", beyond=beyond)
+    result.judgements = {LATENCY: judged}
+    (notice,) = verdict.notices(result)
+    assert (notice.state, notice.code) == ("unstable", code)
+
+
 def test_a_result_outside_its_bounds_fails_and_names_its_nodes() -> None:
     result = measured(tasks=[TaskReport(0, "n1", "0"), TaskReport(1, "n2", "0")])
     bounds = Bounds(1.0, 0.0, 1.1, "median", "row", "paper")

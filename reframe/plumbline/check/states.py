@@ -2,12 +2,12 @@
 
 ``suspicious``  a figure is far better than its reference: something else was probably measured
                 (a cache, an idle network)
-``unstable``    a single sample is beyond a bound that their summary meets
+``unstable``    single samples are beyond a bound that their summary meets
 ``warnings``    the job's standard error reports a fault, although the program ended with 0
 
 None of them is a result: they are in the record, the summary and the report, and strict
-rules fail on them. Output that cannot be trusted is not a warning: it makes the case ``invalid``.
-Independent of ReFrame.
+rules fail on them, except on :data:`LONE` samples. Output that cannot be trusted is not a
+warning: it makes the case ``invalid``. Independent of ReFrame.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from plumbline.core.yamlfile import read_model
 from plumbline.reference.row import Text
 
 SUSPICIOUS, UNSTABLE, WARNINGS = STATES = ("suspicious", "unstable", "warnings")
+
+#: Code of a warning that one sample of three or more is beyond a bound. Strict rules do not fail on
+#: it: one of some hundred short runs of a healthy machine meets an interruption each night.
+LONE = "figure.one-sample-beyond-bound"
 
 #: Characters of a line that a warning quotes.
 _QUOTED = 160

@@ -11,7 +11,7 @@ from reframe.utility import nodelist_abbrev
 from plumbline.check import outcomes
 from plumbline.check.parameters import references
 from plumbline.check.result import CaseResult, Waived
-from plumbline.check.states import SUSPICIOUS, UNSTABLE, Notice
+from plumbline.check.states import LONE, SUSPICIOUS, UNSTABLE, Notice
 from plumbline.core import paths
 from plumbline.core.errors import with_code
 from plumbline.parse import Figure
@@ -111,7 +111,8 @@ def notices(result: CaseResult) -> list[Notice]:
             )
             whole = f"{judged.statistic} {judged.value:.6g} {unit}"
             message = f"{figure.variable} passes ({whole}), but not all samples do: {listed}"
-            code = "figure.sample-beyond-bound"
+            lone = len(judged.beyond) == 1 and len(values) >= 3
+            code = LONE if lone else "figure.samples-beyond-bound"
             found.append(Notice(UNSTABLE, code, message, figure.variable, bounds.decides))
     return found
 

@@ -459,7 +459,9 @@ class Session(executors.TaskEventListener):
                 f"the clock jumped by {jumped:+.0f} s while it ran: times in its records "
                 f"and time limits may be wrong by that"
             )
-        warnings = states.summed(n.state for fields in self.records for n in fields.warnings)
+        warnings = states.summed(
+            n.state for fields in self.records for n in fields.warnings if n.code != states.LONE
+        )
         strict = summary.reasons(self.records, "skip")
         strict += [f"{warnings}: see the table"] if warnings else []
         if os.environ.get("PLUMBLINE_STRICT") != "1":
