@@ -41,6 +41,8 @@ class Commscope(Benchmark):
     output_suffix = "json"
     num_samples = 3
     sample_seconds = 300
+    #: Four runs on an H200 took 144 s.
+    usual_seconds = 140
     tags = {"nightly", "maintenance", "screen"}
 
     def verify(self, output: Output) -> None:

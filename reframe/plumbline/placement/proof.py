@@ -275,7 +275,7 @@ def _prove_shared_gpus(layout: Layout, tasks: list[TaskReport]) -> None:
         if task.gpus != wanted:
             found = f"sees {f'GPUs {task.gpus}' if task.gpus else 'all GPUs'}"
         elif task.given and _hidden(task.given, gpus):
-            found = f"was given GPUs {task.given} by the launcher"
+            found = f"was given GPUs {task.given} by the launcher or its environment"
         if found:
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} {found}; placement {layout.placement!r} gives "
@@ -304,9 +304,9 @@ def _prove_own_gpus(layout: Layout, tasks: list[TaskReport]) -> None:
         if not (chosen or by_name) or task.gpus in ("", "none"):
             raise BindingMismatch(
                 f"rank {task.rank} on {task.host} was given GPUs {task.given or 'without a name'} "
-                f"by the launcher and sees {task.gpus or 'all'}; placement {layout.placement!r} "
-                f"gives it GPU {wanted} alone (if device cgroups make each task's own GPU number "
-                f"0, it cannot be confirmed which GPU it is)",
+                f"by the launcher or its environment and sees {task.gpus or 'all'}; placement "
+                f"{layout.placement!r} gives it GPU {wanted} alone (if device cgroups make each "
+                f"task's own GPU number 0, it cannot be confirmed which GPU it is)",
                 code="proof.wrong-gpu",
             )
         _claim(owners, task, task.gpus, f"were given GPU {task.gpus}", layout)
