@@ -385,6 +385,19 @@ def test_values_of_three_digits(level):
     assert second.confirmed
 
 
+@pytest.mark.parametrize("early", [0.95, 0.9])
+@pytest.mark.parametrize("loss", [0.95, 0.9])
+def test_an_outlier_of_the_first_nights_is_no_digit(early, loss):
+    """Else a loss as large as the outlier was less than a digit, and never reported."""
+    values = np.full(62, 11.92)
+    values[7] = round(early * 11.92, 2)
+    values[60:] = round(loss * 11.92, 2)
+    (first,) = trend.judge(values[:61], "higher").findings
+    (second,) = trend.judge(values, "higher").findings
+    assert (first.kind, first.detected, first.confirmed) == ("suspect", 60, False)
+    assert (second.kind, second.detected, second.confirmed) == ("regression", 60, True)
+
+
 def test_what_autocorrelated_noise_cannot_be_is_a_change():
     """It is 3 % at most: levels that are further apart are reported."""
     values = flat(140, level=0.02)
