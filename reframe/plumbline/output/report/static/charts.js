@@ -10,8 +10,6 @@
 
   const stamp = (minutes) => new Date(minutes * 60000).toISOString().slice(0, 16).replace("T", " ");
   const known = (value) => value !== null && value !== undefined;
-  const number = (value) =>
-    known(value) ? value.toLocaleString("en-US", { maximumSignificantDigits: 5 }) : "";
   const percent = (share) => `${share > 0 ? "+" : "\u2212"}${Math.abs(share * 100).toFixed(1)} %`;
   const CHANGES = { regression: "--red", "above-ceiling": "--red", improvement: "--green",
     change: "--muted", flagged: "--red" };
@@ -156,25 +154,19 @@
 
   // -- over nodes -----------------------------------------------------------------------------
 
-  const middle = (values) => {
-    const sorted = [...values].sort((a, b) => a - b);
-    const half = Math.floor(sorted.length / 2);
-    return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
-  };
-
   function nodes(place, figure) {
     const { name, value } = figure.nodes;
     const last = figure.value.length - 1;
     const points = { x: [], y: [], hint: [] };
     const now = { x: [], y: [], hint: [] };
-    const medians = value.map((pairs) => middle(pairs.map(([, v]) => v)));
+    const medians = value.map((pairs) => median(pairs.map(([, v]) => v)));
     value.forEach((pairs, which) => pairs.forEach(([at, v]) => {
       const into = at === last ? now : points;
       into.x.push(which);
       into.y.push(v);
       into.hint.push([`${number(v)} ${figure.unit}`, name[which], stamp(figure.time[at])]);
     }));
-    const fleet = middle(medians);
+    const fleet = median(medians);
     const edges = [-0.5, name.length - 0.5];
     return plot(place, {
       x: { range: edges, ticks: name.map((n, i) => [i, n.slice(0, 24)]),
@@ -219,74 +211,59 @@
 
   // -- tables ---------------------------------------------------------------------------------
 
-  const cell = (row, content, kind = "td", number = true) => {
-    const made = row.appendChild(document.createElement(kind));
-    if (content instanceof Node) made.append(content);
-    else made.textContent = content;
-    if (number) made.className = "num";
-    if (kind === "th") made.scope = row.parentNode.nodeName === "THEAD" ? "col" : "row";
-  };
-  const link = (text, href) => {
-    const made = document.createElement("a");
-    made.textContent = text;
-    made.href = href;
-    return made;
-  };
-  const table = (title, heads, rows) => {
-    const made = document.createElement("table");
-    const caption = made.createCaption();
-    caption.className = "hidden";
-    caption.textContent = title;
-    const head = made.createTHead().insertRow();
-    heads.forEach(([name, isNumber]) => cell(head, name, "th", isNumber));
-    const body = made.createTBody();
-    rows.forEach((cells) => {
-      const row = body.insertRow();
-      cells.forEach((content, at) => cell(row, content, at ? "td" : "th", heads[at][1]));
-    });
-    return made;
-  };
+  const link = (textContent, href) => made("a", { textContent, href });
+  const cell = (kind, content, isNumber, more) =>
+    made(kind, { className: isNumber ? "num" : "", ...more }, content);
+  // Of each column: its heading, its cell of the row of a number, and whether it has numbers.
+  const table = (title, columns, rows) => made("table", {},
+    made("caption", { className: "hidden" }, title),
+    made("thead", {}, made("tr", {},
+      ...columns.map(([head, , isNumber]) => cell("th", head, isNumber, { scope: "col" })))),
+    made("tbody", {}, ...rows.map((row) => made("tr", {}, ...columns.map(([, of, isNumber], at) =>
+      cell(at ? "td" : "th", of(row), isNumber, !at && { scope: "row" }))))));
 
   const tables = {
     history(figure) {
-      const count = figure.value.length;
       const [lower, upper, ceiling, reference, build, hosts, worst] =
         ["lower", "upper", "ceiling", "reference", "build", "hosts", "worst"].map(
-          (name) => spread(figure[name], count));
+          (name) => spread(figure[name], figure.value.length));
       const several = Boolean(figure.low);
-      const heads = [["Ended", false], ["Session", false],
-        [several ? `Median, ${figure.unit}` : `Value, ${figure.unit}`, true],
-        ...(several ? [["Minimum", true], ["Maximum", true], ["Worst", false], ["Count", true]]
-          : []),
-        ...(figure.peers ? [["Median of its peers", true]] : []),
-        ["At least", true], ["At most", true], ["Ceiling", true], ["Verdict", false],
-        ...(several ? [] : [["Reference", false]]), ["Build", false],
-        ...(several ? [] : [["Nodes", false]])];
-      const rows = figure.value.map((value, i) => {
-        const id = figure.session[i];
-        const page = data.pages[id];
-        const source = data.references[reference[i]];
-        return [stamp(figure.time[i]), page ? link(id, page) : id, number(value),
-          ...(several
-            ? [number(figure.low[i]), number(figure.high[i]), worst[i], String(figure.count[i])]
-            : []),
-          ...(figure.peers ? [number(figure.peers[i])] : []),
-          number(lower[i]), number(upper[i]), number(ceiling[i]), VERDICTS[figure.verdict[i]][0],
-          ...(several ? [] : [source ? link(reference[i], source) : reference[i] || ""]),
-          build[i] || "", ...(several ? [] : [hosts[i] || ""])];
-      }).reverse();
-      return table(`History of ${figure.name}`, heads, rows);
+      const columns = [
+        ["Ended", (i) => stamp(figure.time[i])],
+        ["Session", (i) => {
+          const page = data.pages[figure.session[i]];
+          return page ? link(figure.session[i], page) : figure.session[i];
+        }],
+        [`${several ? "Median" : "Value"}, ${figure.unit}`, (i) => number(figure.value[i]), true],
+        several && ["Minimum", (i) => number(figure.low[i]), true],
+        several && ["Maximum", (i) => number(figure.high[i]), true],
+        several && ["Worst", (i) => worst[i]],
+        several && ["Count", (i) => String(figure.count[i]), true],
+        figure.peers && ["Median of its peers", (i) => number(figure.peers[i]), true],
+        ["At least", (i) => number(lower[i]), true],
+        ["At most", (i) => number(upper[i]), true],
+        ["Ceiling", (i) => number(ceiling[i]), true],
+        ["Verdict", (i) => VERDICTS[figure.verdict[i]][0]],
+        !several && ["Reference", (i) => {
+          const source = data.references[reference[i]];
+          return source ? link(reference[i], source) : reference[i] || "";
+        }],
+        ["Build", (i) => build[i] || ""],
+        !several && ["Nodes", (i) => hosts[i] || ""],
+      ].filter(Boolean);
+      return table(`History of ${figure.name}`, columns, [...figure.value.keys()].reverse());
     },
     nodes(figure) {
       const { name, value } = figure.nodes;
-      const heads = [["Node", false], ["Sessions", true], ["Minimum", true], ["Median", true],
-        ["Maximum", true], [`Latest, ${figure.unit}`, true]];
-      const rows = name.map((node, which) => {
-        const values = value[which].map(([, v]) => v);
-        return [node, String(values.length), number(Math.min(...values)), number(middle(values)),
-          number(Math.max(...values)), number(values.at(-1))];
-      });
-      return table(`${figure.name} at each node`, heads, rows);
+      const values = value.map((pairs) => pairs.map(([, v]) => v));
+      return table(`${figure.name} at each node`, [
+        ["Node", (i) => name[i]],
+        ["Sessions", (i) => String(values[i].length), true],
+        ["Minimum", (i) => number(Math.min(...values[i])), true],
+        ["Median", (i) => number(median(values[i])), true],
+        ["Maximum", (i) => number(Math.max(...values[i])), true],
+        [`Latest, ${figure.unit}`, (i) => number(values[i].at(-1)), true],
+      ], [...name.keys()]);
     },
   };
 

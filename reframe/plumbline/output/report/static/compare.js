@@ -37,17 +37,10 @@
   const load = (file) => {
     loaded[file] ??= new Promise((done, failed) => {
       waiting[file] = done;
-      const script = document.createElement("script");
-      script.src = `data/sides/${file}.js`;
-      script.onerror = () => failed(script.src);
-      document.head.append(script);
+      document.head.append(made("script", { src: `data/sides/${file}.js`,
+        onerror: ({ target }) => failed(target.src) }));
     });
     return loaded[file];
-  };
-  const middle = (values) => {
-    const sorted = [...values].sort((one, other) => one - other);
-    const half = sorted.length >> 1;
-    return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
   };
   // Of each figure of a side: the median over its sessions, their number, and the ends of their
   // values. A session's figure may have several values, of one node each.
@@ -64,67 +57,46 @@
         found.set(figure, one);
       });
     }
-    for (const one of found.values()) one.median = middle(one.values);
+    for (const one of found.values()) one.median = median(one.values);
     return found;
   };
 
   // -- the table --------------------------------------------------------------------------------
 
-  const made = (name, text, className = "") => {
-    const element = document.createElement(name);
-    element.append(text);
-    if (className) element.className = className;
-    return element;
-  };
-  const number = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 5 });
   const percent = (share) => `${share > 0 ? "+" : share < 0 ? "\u2212" : ""}` +
     `${Math.abs(share * 100).toFixed(1)}\u202f%`;
 
   // A median; of several sessions, also what it rests on.
-  function cell({ median, count, low, high }, unit, several) {
-    const content = made("td", `${number(median)} ${unit}`, "num");
-    if (several) {
-      const rests = count > 1 ? `${count} sessions, ${number(low)} to ${number(high)}`
-        : "1 session";
-      content.append(document.createElement("br"), made("span", rests, "muted"));
-    }
-    return content;
+  function cell({ median: middle, count, low, high }, unit, several) {
+    const rests = count > 1 ? `${count} sessions, ${number(low)} to ${number(high)}` : "1 session";
+    return made("td", { className: "num" }, `${number(middle)} ${unit}`,
+      ...(several ? [made("br"), made("span", { className: "muted" }, rests)] : []));
   }
 
   function row([figure, before, after], several) {
     const [check, name, place, anchor, unit, better] = figures[figure];
     const [system, title, path] = checks[check];
-    const line = document.createElement("tr");
-    const head = made("th", "");
-    const link = made("a", name);
-    head.scope = "row";
-    link.href = `${path}#${anchor}`;
-    head.append(link);
+    const where = `${title} · ${systems[system][0]} · ${places[place]}`;
     const share = after.median / before.median - 1;
     const side = !better || Math.abs(share) < 0.0005 ? "" : share * better > 0 ? "better" : "worse";
-    line.append(head, made("td", `${title} · ${systems[system][0]} · ${places[place]}`, "muted"),
+    return made("tr", {},
+      made("th", { scope: "row" }, made("a", { href: `${path}#${anchor}` }, name)),
+      made("td", { className: "muted" }, where),
       cell(before, units[unit], several[0]), cell(after, units[unit], several[1]),
-      made("td", percent(share), "num"), made("td", side));
-    return line;
+      made("td", { className: "num" }, percent(share)), made("td", {}, side));
   }
 
   // Several: whether each side has more than one session.
   function table(rows, several) {
-    const place = made("div", "", "scroll");
-    const content = document.createElement("table");
-    const head = content.createTHead().insertRow();
-    place.tabIndex = 0;
+    const heads = [["Figure", ""], ["Where", ""], ["A", "num"], ["B", "num"],
+      ["B against A", "num"], ["Side", ""]];
+    const place = made("div", { className: "scroll", tabIndex: 0 }, made("table", {},
+      made("caption", {}, made("span", { className: "hidden" }, "Medians of both sides")),
+      made("thead", {}, made("tr", {},
+        ...heads.map(([name, className]) => made("th", { className, scope: "col" }, name)))),
+      made("tbody", {}, ...rows.map((one) => row(one, several)))));
     place.setAttribute("role", "region");
     place.setAttribute("aria-label", "Figures of both sides");
-    content.createCaption().append(made("span", "Medians of both sides", "hidden"));
-    [["Figure", ""], ["Where", ""], ["A", "num"], ["B", "num"], ["B against A", "num"],
-      ["Side", ""]].forEach(([name, className]) => {
-      const heading = made("th", name, className);
-      heading.scope = "col";
-      head.append(heading);
-    });
-    content.createTBody().append(...rows.map((one) => row(one, several)));
-    place.append(content);
     return place;
   }
 
@@ -202,12 +174,8 @@
   function fill(chosen) {
     const listed = sides[kind.value];
     [a, b].forEach((select, which) => {
-      const groups = [...grouped(listed, (side) => side.system)].map(([system, of]) => {
-        const group = document.createElement("optgroup");
-        group.label = system;
-        group.append(...of.map((side) => new Option(side.text, side.id)));
-        return group;
-      });
+      const groups = [...grouped(listed, (side) => side.system)].map(([label, of]) =>
+        made("optgroup", { label }, ...of.map((side) => new Option(side.text, side.id))));
       select.replaceChildren(...groups);
       // By default the last two of the first system.
       const first = listed.filter((side) => side.system === listed[0].system);

@@ -2,38 +2,27 @@
 // image, which needs no script; its numbers are read when they are first asked for.
 "use strict";
 (() => {
-  const maps = {};
   const waiting = {};
   // A page on a disk may read no other file than a script.
-  window.heatMap = (name, data) => {
-    maps[name] = data;
-    waiting[name](data);
-  };
+  window.heatMap = (name, data) => waiting[name](data);
 
   const load = (place) => {
     const { name, source } = place.dataset;
-    waiting[name] ??= null;
     place.loading ??= new Promise((done) => {
       waiting[name] = done;
-      const script = document.createElement("script");
-      script.src = source;
-      script.onerror = () => {
+      document.head.append(made("script", { src: source, onerror({ target }) {
         place.closest(".heat").querySelector(".heat-cell").textContent =
-          `${script.src} cannot be read. Copy the whole site, or make it again.`;
-      };
-      document.head.append(script);
+          `${target.src} cannot be read. Copy the whole site, or make it again.`;
+      } }));
     });
     return place.loading;
   };
-  const number = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 5 });
 
   function enhance(place) {
     const { name, label } = place.dataset;
     const state = place.closest(".heat").querySelector(".heat-cell");
-    const cursor = document.createElement("div");
+    const cursor = made("div", { className: "heat-cursor", hidden: true });
     let at = null; // Node and night.
-    cursor.className = "heat-cursor";
-    cursor.hidden = true;
     place.append(cursor);
     place.tabIndex = 0;
     place.setAttribute("role", "application");

@@ -42,14 +42,11 @@ window.plot = (() => {
   }
 
   function legend(place, traces) {
-    const made = document.createElement("ul");
-    made.className = "legend";
-    made.setAttribute("aria-hidden", "true");
-    traces.filter((trace) => trace.name).forEach((trace) => {
-      made.appendChild(document.createElement("li")).append(swatch(trace), trace.name);
-    });
+    const list = made("ul", { className: "legend" }, ...traces.filter((trace) => trace.name)
+      .map((trace) => made("li", {}, swatch(trace), trace.name)));
+    list.setAttribute("aria-hidden", "true");
     if (place.nextElementSibling?.className === "legend") place.nextElementSibling.remove();
-    place.after(made);
+    place.after(list);
   }
 
   // Dates as short as the ticks allow, always with what tells them apart from another year's.

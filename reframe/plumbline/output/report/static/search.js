@@ -23,26 +23,13 @@
   ].map(([title, entries]) => [title, entries.map((entry) =>
     [...entry, `${entry[0]} ${entry[1]}`.toLowerCase()])]);
 
-  const made = (kind, text, parts = []) => {
-    const element = document.createElement(kind);
-    element.append(...(text ? [text] : []), ...parts);
-    return element;
-  };
-  const link = ([text, path]) => {
-    const element = made("a", text);
-    element.href = path;
-    return element;
-  };
+  const link = ([text, href]) => made("a", { href }, text);
+  const muted = (text) => made("span", { className: "muted" }, text);
   const row = ([name, more, links]) => {
     const single = links.length === 1 && links[0][0] === name;
-    const element = made("li", "", single ? [link(links[0])] : [made("strong", name), ": "]);
-    if (!single) element.append(...links.flatMap((one, at) => [at ? ", " : "", link(one)]));
-    if (more) {
-      const muted = made("span", ` ${more}`);
-      muted.className = "muted";
-      element.append(muted);
-    }
-    return element;
+    return made("li", {}, ...(single ? [] : [made("strong", {}, name), ": "]),
+      ...links.flatMap((one, at) => [at ? ", " : "", link(one)]),
+      ...(more ? [muted(` ${more}`)] : []));
   };
 
   function found(entries, words) {
@@ -61,13 +48,11 @@
       const matching = found(entries, words);
       count += matching.length;
       if (!matching.length) continue;
-      const number = made("span", String(matching.length));
-      number.className = "count";
-      const list = made("ul", "", matching.slice(0, MOST).map(row));
-      list.className = "plain";
-      const parts = [made("h2", `${title} `, [number]), list];
-      if (matching.length > MOST) parts.push(made("p", `The first ${MOST}: add a word.`));
-      results.append(made("section", "", parts));
+      const all = made("span", { className: "count" }, String(matching.length));
+      const list = made("ul", { className: "plain" }, ...matching.slice(0, MOST).map(row));
+      const section = made("section", {}, made("h2", {}, `${title} `, all), list);
+      if (matching.length > MOST) section.append(made("p", {}, `The first ${MOST}: add a word.`));
+      results.append(section);
     }
     state.textContent = words.length ? `${count} found` : "";
     history.replaceState(null, "", words.length ? `#${encodeURIComponent(input.value)}` : "#");

@@ -47,10 +47,7 @@ window.tables = (() => {
       const rows = [...table.tBodies].flatMap((body) => [...body.rows]);
       const some = rows.some((row) => !isGroup(row) && row.cells[column]?.textContent.trim());
       if (!some || head.querySelector("a")) return;
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "sort";
-      button.append(...head.childNodes);
+      const button = made("button", { type: "button", className: "sort" }, ...head.childNodes);
       head.append(button);
       const numeric = head.classList.contains("num");
       const order = (up) => {
@@ -89,17 +86,11 @@ window.tables = (() => {
   }
 
   function filterable(place, name, count) {
-    const label = document.createElement("label");
-    const input = document.createElement("input");
-    const state = document.createElement("span");
-    label.className = "filter";
-    input.type = "search";
-    input.autocomplete = "off";
+    const input = made("input", { type: "search", autocomplete: "off" });
+    const state = made("span", { className: "filter-state muted" });
     state.setAttribute("role", "status");
-    label.append("Filter ", input);
-    (place.closest(".scroll") ?? place).before(label);
-    label.after(state);
-    state.className = "filter-state muted";
+    (place.closest(".scroll") ?? place).before(
+      made("label", { className: "filter" }, "Filter ", input), state);
     input.setAttribute("aria-label", `Filter ${name}`);
     const show = () => {
       const shown = filter(place, input.value);
