@@ -17,6 +17,16 @@ WORST_FIRST = (
 AHEAD = datetime.timedelta(hours=1)
 
 
+class CaseId(NamedTuple):
+    """What a test case has in common in all sessions."""
+
+    system: str
+    partition: str
+    environment: str
+    check: str
+    node: str
+
+
 @dataclass
 class SessionRow:
     """One session.
@@ -80,15 +90,9 @@ class CaseRow:
     build: str
     output: str
 
-
-class CaseId(NamedTuple):
-    """What a test case has in common in all sessions."""
-
-    system: str
-    partition: str
-    environment: str
-    check: str
-    node: str
+    @property
+    def identity(self) -> CaseId:
+        return CaseId(self.system, self.partition, self.environment, self.check, self.node)
 
 
 @dataclass
@@ -140,8 +144,8 @@ class TogetherRow:
 
     system: str
     partition: str
-    unit: tuple[str, ...]
-    sessions: set[str]
+    unit: list[str]
+    sessions: list[str]
     session: str
     time: np.datetime64
 

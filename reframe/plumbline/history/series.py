@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from plumbline.core.errors import Fault
+from plumbline.history.rows import CaseId
 from plumbline.parse import Figure
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -34,6 +35,11 @@ class Key:
     conditions: str
     #: The node, if ReFrame distributed the case over nodes; else empty.
     node: str = ""
+
+    @property
+    def case(self) -> CaseId:
+        """The test case."""
+        return CaseId(self.system, self.partition, self.environment, self.check, self.node)
 
     @property
     def figure(self) -> str:

@@ -43,11 +43,10 @@ from plumbline.output.report import (
     triage,
     views,
 )
-from plumbline.output.report.around import Facts, ProposedComparison
+from plumbline.output.report.around import Facts
 from plumbline.output.report.figures import Glance, Panel
 from plumbline.output.report.findings import Event
 from plumbline.output.report.status import CaseState, FigureState
-from plumbline.output.report.triage import OpenFinding
 
 #: A change is recent if it was found this long before its system's latest session.
 RECENT = np.timedelta64(30, "D")
@@ -69,7 +68,6 @@ class Written:
     folder: Path
     pages: int
     series: int
-    sessions: int
     red: int
     bytes: int
     faults: tuple[str, ...]
@@ -146,7 +144,7 @@ class _Report:
         self.changes = self.triage.of_changes(findings.of_all(judging.series, judging.count))
         self.judged = judging.judged
         #: Figures that other pages show: only one check's figures are in memory at a time.
-        self._changed: dict[Key, Glance] = {}
+        self.changed: dict[Key, Glance] = {}
         self._found: dict[tuple, Glance | None] = {
             case.identity + finding.identity: None
             for listed in self.cases.values()
@@ -180,7 +178,7 @@ class _Report:
                 self.published.take(figure)
                 members = {member.key: member for member in figure.members}
                 for change in figure.changes:
-                    self._changed[change.key] = figure.glance(members.get(change.key))
+                    self.changed[change.key] = figure.glance(members.get(change.key))
                 for key in figure.keys:
                     if (identity := status.identity_of(key)) in self._found:
                         self._found[identity] = figure.glance(members.get(key))
@@ -224,11 +222,7 @@ class _Report:
 
     def figure_path(self, key: Key) -> str:
         """Return page and anchor of the figure of a series."""
-        return f"{self.check_path(key.system, key.check)}#{self._changed[key].anchor}"
-
-    def name_of(self, key: Key) -> str:
-        """Return the name of the figure of a series."""
-        return self._changed[key].name
+        return f"{self.check_path(key.system, key.check)}#{self.changed[key].anchor}"
 
     def finding_path(self, case: CaseState, finding: FigureState) -> str:
         """Return page and anchor of the figure of a test case's finding."""
@@ -258,8 +252,9 @@ class _Report:
         self._systems(writer)
         recent = [event for event in self.events if self._recent(event)]
         flagged = [one for listed in self.slow.values() for one in listed if one.now]
+        links = [(name, flag) for name, one in self.screened.items() for flag in one.links]
         writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent,
-                    slow=flagged, screened=self.screened)  # fmt: skip
+                    slow=flagged, screened=self.screened, links=links)  # fmt: skip
         every = sorted((*self.events, *self.acknowledged), key=Event.newest, reverse=True)
         writer.page("changes.html", "changes.html.j2", events=every)
         listed = self.published.tables()
@@ -279,8 +274,8 @@ class _Report:
         writer.file(site.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
                   len(self.sessions), "series": self.series}) + "\n")  # fmt: skip
         red = sum(len(system.red) for system in self.systems)
-        return Written(folder, writer.pages, self.series, len(self.sessions), red, writer.bytes,
-                       tuple(self.references.faults))  # fmt: skip
+        faults = tuple(self.references.faults)
+        return Written(folder, writer.pages, self.series, red, writer.bytes, faults)
 
     def _recent(self, event: Event) -> bool:
         latest = [state.latest for state in self.systems if state.system == event.first.key.system]
@@ -321,12 +316,11 @@ class _Report:
                 slow.add_figure(own, figure, check, page, self._target(figure))
         self.index.add_check(number, check, self.check_path(system, check), listed, unmeasured)
         axes: dict[str, int] = {}
-        drawn = []
+        drawn = [charts.data(figure, axes, self._target(figure)) for figure in listed]
         folder = f"data/{text.slug(system, check)}"
         over_sizes = curves.curves(listed)
         files = {figure.anchor: curve.file for curve in over_sizes for figure in curve.figures}
         for figure in listed:
-            drawn.append(charts.data(figure, axes, self._target(figure)))
             if figure.anchor not in files:
                 path = f"{folder}/{figure.anchor}.csv"
                 writer.table(path, figures.CSV_COLUMNS, figures.csv_rows(figure))
@@ -342,12 +336,21 @@ class _Report:
                   data=data, folder=folder, files=files, maps=maps)  # fmt: skip
 
     def _drawn(
-        self, axes: Iterable[str], named: Iterable[str], drawn: list[dict], over_sizes: list[dict]
-    ) -> object:
-        """Return the data of the charts of a page, which name these references."""
-        references = {name: f"../{self.provenance.path(name)}" for name in named}
-        found = charts.of_page(axes, drawn, over_sizes, self.session_path, references)
-        return site.script_data(found)
+        self, axes: Iterable[str], named: list[str], drawn: list[dict], over_sizes: list[dict]
+    ) -> dict[str, object]:
+        """Return the data of the charts of a page in a folder of the site.
+
+        :arg named: references. :arg drawn: of :func:`charts.data`. :arg over_sizes: of curves.
+        """
+        shared = [json.loads(axis) for axis in axes]
+        sessions = dict.fromkeys(name for axis in shared for name in axis["session"])
+        return {
+            "pages": {n: f"../{path}" for n in sessions if (path := self.session_path(n))},
+            "axes": shared,
+            "references": {name: f"../{self.provenance.path(name)}" for name in named},
+            "figures": drawn,
+            "curves": over_sizes,
+        }
 
     def _maps(
         self, writer: site.Site, folder: str, listed: list[Panel], screened: slow.Screened
@@ -404,23 +407,11 @@ class _Report:
             for one in self.slow[state.system]:
                 past = slow.past_of(self.history, self.select, state, one)
                 drawn = [figure.chart for figure in one.figures if figure.chart]
-                named = {name: None for chart in drawn for _, name in chart["reference"] if name}
+                named = [name for chart in drawn for _, name in chart["reference"] if name]
                 writer.page(one.path, "node.html.j2", one=one, past=past,
                             data=self._drawn(one.axes, named, drawn, []))  # fmt: skip
 
     # -- what templates ask -------------------------------------------------------------------
-
-    def comparison(self, event: Event) -> ProposedComparison | None:
-        """Return the comparison of both sides of a change."""
-        return self.around.comparison(event)
-
-    def findings(self, listed: list[CaseState]) -> list[OpenFinding]:
-        """Return what can be acknowledged of test cases."""
-        return [one for one in map(self.triage.of_case, listed) if one]
-
-    def losses(self, event: Event) -> list[OpenFinding]:
-        """Return what can be acknowledged of a change."""
-        return self.triage.of_event(event, self.changes)
 
     def facts(self, event: Event) -> Facts | None:
         """Return what else changed in the night of a recent change."""
@@ -479,10 +470,6 @@ class _Report:
     def figure(self, case: CaseState, finding: FigureState) -> Glance | None:
         """Return the figure of a test case's finding."""
         return self._found[case.identity + finding.identity]
-
-    def of_key(self, key: Key) -> Glance:
-        """Return the figure of a changed series."""
-        return self._changed[key]
 
     @property
     def faults(self) -> list[str]:

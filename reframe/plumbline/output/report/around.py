@@ -14,7 +14,7 @@ from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
 from plumbline.check.record import Record
 from plumbline.core.text import base_name
 from plumbline.history.history import History
-from plumbline.history.rows import SessionRow
+from plumbline.history.rows import CaseId, SessionRow
 from plumbline.history.series import Key, Selection
 from plumbline.output.report.findings import Event, SeriesChange
 
@@ -63,7 +63,7 @@ class Around:
         """:arg changes: of each series, oldest first."""
         self._history, self._changes = history, changes
         self._start = {row.session: row.start for row in sessions}
-        self._found: dict[tuple[str, str], tuple[Surroundings, dict[tuple, set[str]]]] = {}
+        self._found: dict[tuple[str, str], tuple[Surroundings, dict[CaseId, set[str]]]] = {}
 
     def comparison(self, event: Event) -> ProposedComparison | None:
         """Return the comparison of both sides of a change, ``None`` if a side has no session of its
@@ -115,37 +115,28 @@ class Around:
         if pair not in self._found:
             self._found[pair] = self._differences(*pair)
         found, used = self._found[pair]
-        nodes = set[str]().union(
-            *({key.node} if key.node else used.get(_case(key), ()) for key in _keys(event))
-        )
-        builds = [
-            change for change in found.builds if any(_is_of(change, key) for key in _keys(event))
-        ]
+        keys = dict.fromkeys(change.key for change in event.changes)
+        nodes = {
+            node for key in keys for node in ([key.node] if key.node else used.get(key.case, ()))
+        }
+        builds = [fact for fact in found.builds if any(_is_of(fact, key) for key in keys)]
         hosts = [change for change in (*found.hosts, *found.elsewhere) if nodes & {*change.where}]
         return Facts([*builds, *hosts], bool(found.known or found.any))
 
-    def _differences(self, before: str, after: str) -> tuple[Surroundings, dict[tuple, set[str]]]:
+    def _differences(self, before: str, after: str) -> tuple[Surroundings, dict[CaseId, set[str]]]:
         """Return what differs between two sessions, and the nodes of each case of the second."""
-        used: dict[tuple, set[str]] = {}
+        used: dict[CaseId, set[str]] = {}
 
         def watched(records: Iterable[Record]) -> Iterator[Record]:
             for record in records:
                 if record.session == after:
-                    case = (record.system, record.partition, record.environment,
-                            base_name(record.check))  # fmt: skip
+                    case = CaseId(record.system, record.partition, record.environment,
+                                  base_name(record.check), "")  # fmt: skip
                     used.setdefault(case, set()).update(record.nodes)
                 yield record
 
         records = self._history.records(Selection(sessions=(before, after)))
         return hostfacts.differences(watched(records), {before}, {after}), used
-
-
-def _keys(event: Event) -> list[Key]:
-    return list(dict.fromkeys(change.key for change in event.changes))
-
-
-def _case(key: Key) -> tuple[str, str, str, str]:
-    return key.system, key.partition, key.environment, key.check
 
 
 def _is_of(change: HostChange, key: Key) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import bisect
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
 from plumbline.analysis.screen import Flag
 from plumbline.history.series import Series
+from plumbline.output.report.by_node import WORST_FIRST
 from plumbline.output.report.figures import Panel, badness_of
 from plumbline.output.report.findings import SeriesChange
 
@@ -47,30 +48,6 @@ def data(figure: Panel, axes: dict[str, int], target: float | None) -> dict:
         "target": target,
         "changes": [_change_data(change) for change in figure.changes],
         "nodes": figure.over_nodes,
-    }
-
-
-def of_page(
-    axes: Iterable[str],
-    drawn: list[dict],
-    over_sizes: list[dict],
-    session_path: Callable[[str], str],
-    references: Mapping[str, str],
-) -> dict[str, object]:
-    """Return the data of the charts of a page in a folder of the site.
-
-    :arg drawn: of :func:`data`. :arg over_sizes: of curves.
-    :arg session_path: returns the page of a session, empty if it has none.
-    :arg references: the pages of those that are named.
-    """
-    shared = [json.loads(axis) for axis in axes]
-    ids = {session: None for axis in shared for session in axis["session"]}
-    return {
-        "pages": {name: f"../{path}" for name in ids if (path := session_path(name))},
-        "axes": shared,
-        "references": references,
-        "figures": drawn,
-        "curves": over_sizes,
     }
 
 
@@ -132,14 +109,11 @@ def _data_of_several(figure: Panel) -> dict:
         for session, value in zip(member.sessions, short(member.values), strict=True):
             line[index[figure.first_of(str(session))]] = value
         lines.append({"name": figure.place_of(member), "value": line})
-    count = len(by_session)
     verdicts = figure.of_members("verdicts")
-    letters = ["p"] * count
+    letters = np.full(len(by_session), LETTERS["pass"])
     # The last one written is the worst.
-    for letter, name in [("n", "not-asserted"), ("w", "waived"), ("f", "fail"),
-                         ("a", "above-ceiling")]:  # fmt: skip
-        for place in np.unique(which[verdicts == name]).tolist():
-            letters[place] = letter
+    for name in reversed(WORST_FIRST):
+        letters[which[verdicts == name]] = LETTERS[name]
     builds = [figure.builds[session] for session in figure.history[0].tolist()]
     return {
         "worst": runs(_worst_by_session(figure)),

@@ -28,8 +28,6 @@ LATEST = 10
 SHARED = 8
 #: The CSV file of a figure of many nodes has so many values of each.
 KEPT = 30
-#: Number of values in a small chart.
-SPARK = 120
 
 
 class Glance(NamedTuple):
@@ -271,11 +269,11 @@ class Panel:
     @property
     def spark(self) -> tuple:
         """Small chart of the history, with a mark at the latest value."""
-        return _spark(self.history[2])
+        return text.spark(self.history[2])
 
     def glance(self, member: Series | None) -> Glance:
         """Return what other pages show about one of its members, or about the median of all."""
-        spark = _spark(member.values) if member and member.key.node else self.spark
+        spark = text.spark(member.values) if member and member.key.node else self.spark
         return Glance(self.name, self.anchor, self.verdict, spark)
 
     def of_members(self, name: str) -> np.ndarray:
@@ -313,11 +311,6 @@ def badness_of(values: np.ndarray, median: np.ndarray | float, better: str) -> n
     """Return numbers of which the largest is that of the worst value: without a better side, of the
     one farthest from the median."""
     return {"higher": -values, "lower": values}.get(better, np.abs(values - median))
-
-
-def _spark(values: np.ndarray) -> tuple:
-    shown = values[-SPARK:].tolist()
-    return text.spark(shown, (len(shown) - 1,))
 
 
 def _names(nodes: str) -> list[str]:

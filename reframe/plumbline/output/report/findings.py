@@ -140,10 +140,6 @@ class Event:
     def detected(self) -> np.datetime64:
         return max(change.detected for change in self.changes)
 
-    @property
-    def confidence(self) -> float:
-        return max(change.confidence for change in self.changes)
-
 
 def judged(series: Series) -> bool:
     """Return whether a series has enough nights to find changes in."""
@@ -195,13 +191,8 @@ def events(changes: list[SeriesChange]) -> list[Event]:
     """Group changes of one cause; newest first."""
     groups = causes.grouped(
         changes,
-        about=lambda change: (*_case(change.key), change.kind, change.worse, change.waiver),
+        about=lambda change: (*change.key.case[:4], change.kind, change.worse, change.waiver),
         series=lambda change: change.key,
         began=lambda change: change.began,
     )
-    events = [Event(group) for group in groups]
-    return sorted(events, key=Event.newest, reverse=True)
-
-
-def _case(key: Key) -> tuple[str, ...]:
-    return key.system, key.partition, key.environment, key.check
+    return sorted(map(Event, groups), key=Event.newest, reverse=True)

@@ -36,13 +36,6 @@ LEAST, MOST, HEIGHT = 3, 16, 1000
 NAME = 14
 
 
-class Label(NamedTuple):
-    """A text beside a map, and its place in per cent (of nights) or pixels (of nodes)."""
-
-    text: str
-    at: float
-
-
 class Mark(NamedTuple):
     """Nights on which ``plumbline screen`` flagged a node, as a box of the map.
 
@@ -81,18 +74,17 @@ class HeatMap:
         return max(LEAST, min(MOST, HEIGHT // len(self.nodes)))
 
     @property
-    def dates(self) -> list[Label]:
-        """The first, the last and some nights between."""
+    def dates(self) -> list[tuple[str, float]]:
+        """The first, the last and some nights between, each with its place in per cent."""
         count = len(self.nights)
         places = np.unique(np.linspace(0, count - 1, min(count, 5)).astype(int)).tolist()
-        return [Label(text.night(self.nights[at]), 100 * (at + 0.5) / count) for at in places]
+        return [(text.night(self.nights[at]), 100 * (at + 0.5) / count) for at in places]
 
     @property
-    def names(self) -> list[Label]:
-        """As many names of nodes as fit beside the map."""
-        each = math.ceil(NAME / self.row)
-        return [Label(self.nodes[at], self.row * (at + 0.5))
-                for at in range(0, len(self.nodes), each)]  # fmt: skip
+    def names(self) -> list[tuple[str, float]]:
+        """As many names of nodes as fit beside the map, each with its place in pixels."""
+        places = range(0, len(self.nodes), math.ceil(NAME / self.row))
+        return [(self.nodes[at], self.row * (at + 0.5)) for at in places]
 
     @property
     def flags(self) -> list[tuple[SlowNode, float]]:
@@ -181,9 +173,9 @@ def _map(
     levels: Mapping[str, float],
     screened: Screened,
 ) -> HeatMap:
-    known = [node in levels and math.isfinite(levels[node]) for node in nodes]
     own = [float(np.nanmedian(row)) if np.isfinite(row).any() else math.nan for row in values]
-    usual = np.array([levels[n] if k else o for n, k, o in zip(nodes, known, own, strict=True)])
+    usual = np.array([levels.get(node, math.nan) for node in nodes])
+    usual = np.where(np.isfinite(usual), usual, own)
     usual[np.isnan(usual)] = np.nanmedian(usual)
     with np.errstate(invalid="ignore", divide="ignore"):
         signed = (values / usual[:, None] - 1) * (-1 if figure.first.better == "lower" else 1)

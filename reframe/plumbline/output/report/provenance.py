@@ -27,11 +27,8 @@ class Card:
 class Provenance:
     """Collects the references that pages name, and puts each on the page of its source."""
 
-    def __init__(self, references: References, known: dict[str, list[dict]], folder: Folder):
-        """
-        :arg known: misprints by row id.
-        :arg folder: of the reference tables.
-        """
+    def __init__(self, references: References, known: list[dict], folder: Folder):
+        """:arg known: misprints. :arg folder: of the reference tables."""
         self.references = references
         self._above = [f"{layer.parent}/" for layer in layers_of(folder).folders]
         self._known = known
@@ -52,22 +49,18 @@ class Provenance:
         """Return path -> title, lead and cards of each page."""
         tables = self.references.tables
         found: dict[str, tuple[str, str, list[Card]]] = {}
-        for name in sorted(self._named):
-            path, _, anchor = self._named[name].partition("#")
-            row = tables.rows.get(name)
-            if row is None:
-                found.setdefault(
-                    path, ("Removed references", "Sessions used them, but no table has them any "
-                           "more.", [])
-                )[2].append(Card(name, anchor, []))  # fmt: skip
-                continue
-            source = tables.sources[row.source]
-            site = row.source == SITE
-            title = f"{source.title}: {row.system}" if site else source.title
-            cited = (source.authors, source.venue, str(source.year or ""),
-                     f"doi:{source.doi}" if source.doi else "")  # fmt: skip
-            lead = ", ".join(filter(None, cited))
-            table = functools.reduce(str.removeprefix, self._above, tables.where[name])
-            parts = [("table", [table]), *query.explain(self.references, name, self._known)]
+        for name, place in sorted(self._named.items()):
+            path, _, anchor = place.partition("#")
+            title = "Removed references"
+            lead = "Sessions used them, but no table has them any more."
+            parts: list[query.Part] = []
+            if row := tables.rows.get(name):
+                source = tables.sources[row.source]
+                title = f"{source.title}: {row.system}" if row.source == SITE else source.title
+                cited = (source.authors, source.venue, str(source.year or ""),
+                         f"doi:{source.doi}" if source.doi else "")  # fmt: skip
+                lead = ", ".join(filter(None, cited))
+                table = functools.reduce(str.removeprefix, self._above, tables.where[name])
+                parts = [("table", [table]), *query.explain(self.references, name, self._known)]
             found.setdefault(path, (title, lead, []))[2].append(Card(name, anchor, parts))
         return found

@@ -24,7 +24,7 @@ from plumbline.site.inventory import Inventory
 #: Results and verdicts that need attention today.
 RED = ("fail", "above-ceiling", "invalid", "error", "aborted", "unfinished", "vanished")
 #: Those that a test case of a session can have, the worst first.
-_WORST_FIRST = (*RED, "waived", "skip", "not-asserted", "pass")
+WORST_FIRST = (*RED, "waived", "skip", "not-asserted", "pass")
 #: A case that the latest session did not run keeps its state this long.
 WINDOW = np.timedelta64(7, "D")
 #: How far back the first night of a red case is searched.
@@ -105,8 +105,6 @@ class SystemState:
     """The state of a system.
 
     :ivar latest: the last of its sessions; one in the future only if all are.
-    :ivar missing: number of planned cases of the latest session without a record.
-    :ivar running: whether the latest session seems to be running.
     :ivar old: hours since the latest session ended, if that is too long ago.
     :ivar ahead: the sessions in the future.
     """
@@ -114,13 +112,12 @@ class SystemState:
     system: str
     latest: SessionRow
     cases: list[CaseState]
-    missing: int
-    running: bool
     old: float | None
     ahead: list[SessionRow]
 
-    def having(self, *statuses: str) -> list[CaseState]:
-        return [case for case in self.cases if case.status in statuses]
+    @property
+    def skipped(self) -> list[CaseState]:
+        return [case for case in self.cases if case.status in ("skip", "never-run")]
 
     @property
     def red(self) -> list[CaseState]:
@@ -226,10 +223,8 @@ def _of_system(
         cases += _never_run(system, listed, run)
     past = latest.age(now)
     old = past.total_seconds() / 3600 if past > stale else None
-    return SystemState(
-        system, latest, sorted(cases, key=_order), missing(latest, select),
-        running(history, latest, select, now), old, [row for row in sessions if row.is_ahead(now)],
-    )  # fmt: skip
+    ahead = [row for row in sessions if row.is_ahead(now)]
+    return SystemState(system, latest, sorted(cases, key=_order), old, ahead)
 
 
 def missing(row: SessionRow, select: Selection) -> int:
@@ -265,19 +260,14 @@ def selected(read: Callable[[], list[Any]]) -> list[Any]:
         return []
 
 
-def _identity(row: CaseRow) -> CaseId:
-    return CaseId(row.system, row.partition, row.environment, row.check, row.node)
-
-
 def _place(row: CaseRow, swept: Mapping[str, str]) -> tuple:
     """Return what a case has in common in all sessions, with the node if a sweep measured it."""
-    return (*_identity(row), swept.get(row.session, ""))
+    return (*row.identity, swept.get(row.session, ""))
 
 
 def identity_of(key: Key) -> tuple:
     """Return the identity of a series' test case and figure."""
-    case = CaseId(key.system, key.partition, key.environment, key.check, key.node)
-    return (*case, key.metric, key.size, key.location, key.placement)
+    return (*key.case, key.metric, key.size, key.location, key.placement)
 
 
 def _figures(history: History, chosen: Selection) -> Iterator[tuple[tuple, list, list]]:
@@ -399,7 +389,7 @@ def _of_repeats(cases: list[CaseState]) -> list[CaseState]:
     Waivers are applied before: one that covers the worst repeat need not cover the others.
     """
     found: dict[tuple, CaseState] = {}
-    for case in sorted(cases, key=lambda case: _WORST_FIRST.index(case.status)):
+    for case in sorted(cases, key=lambda case: WORST_FIRST.index(case.status)):
         worst = found.setdefault((case.identity, case.swept), case)
         if worst is case:
             continue

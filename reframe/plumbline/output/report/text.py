@@ -7,12 +7,14 @@ import hashlib
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
 
 import markupsafe
 import numpy as np
 
 from plumbline.history.series import Key
+
+#: At most so many values are in a small chart.
+SPARK = 120
 
 # Results are cached, since names and bounds repeat from row to row and from page to page.
 
@@ -137,23 +139,15 @@ def number_cells(values: np.ndarray) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
-def spark(values: Sequence[float], marks: tuple[int, ...] = (), width: int = 132, height: int = 28):
-    """Return a small line chart: an SVG path, and the coordinates of the marked values.
-
-    :arg values: oldest first, finite.
-    :arg marks: indices of values to mark.
-    """
-    count = len(values)
-    low, high = min(values), max(values)
-    span = high - low
-    pad = 3
-
-    def place(index: int) -> tuple[float, float]:
-        x = pad + (width - 2 * pad) * (index / (count - 1) if count > 1 else 1.0)
+def spark(values: np.ndarray) -> tuple[str, float, float]:
+    """Return a small line chart of the newest values: an SVG path, and where the last one is."""
+    width, height, pad = 132, 28, 3
+    shown = values[-SPARK:].tolist()
+    last, low, span = len(shown) - 1, min(shown), max(shown) - min(shown)
+    places = []
+    for index, value in enumerate(shown):
+        x = pad + (width - 2 * pad) * (index / last if last else 1.0)
         # A constant is a line in the middle.
-        share = (values[index] - low) / span if span else 0.5
-        y = height - pad - (height - 2 * pad) * share
-        return round(x, 1), round(y, 1)
-
-    path = "M" + "L".join(f"{x:g} {y:g}" for x, y in map(place, range(count)))
-    return path, [place(index) for index in marks]
+        y = height - pad - (height - 2 * pad) * ((value - low) / span if span else 0.5)
+        places.append((round(x, 1), round(y, 1)))
+    return "M" + "L".join(f"{x:g} {y:g}" for x, y in places), *places[-1]

@@ -6,6 +6,7 @@ that what is acknowledged in the morning is not red at noon, and what a waiver n
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -157,7 +158,7 @@ class Triage:
             elif case.status == "waived" and not self._still_waived(case):
                 case.status = "invalid"
             elif case.status in WAIVABLE:
-                waiver = waivers.covering(self._known, _of_case(case), case.status, self._day)
+                waiver = waivers.covering(self._known, _subject(case), case.status, self._day)
                 if waiver:
                     case.status, case.waiver = "waived", waiver.id
 
@@ -194,7 +195,7 @@ class Triage:
         """Whether a case without figures, which a waiver covered when it ran, is waived today: the
         history does not have whether it was invalid or ended with an error."""
         return case.waiver not in self._ids or any(
-            waivers.covering(self._known, _of_case(case), result, self._day)
+            waivers.covering(self._known, _subject(case), result, self._day)
             for result in ("invalid", "error")
         )
 
@@ -214,29 +215,26 @@ class Triage:
         metric, size, location, placement = figure.identity
         row = self._references.tables.rows.get(figure.reference)
         loss = None
-        if row is not None:
-            try:
+        with contextlib.suppress(units.UnitError):
+            if row is not None:
                 loss = loss_of(figure.value, row.used(figure.unit)[0], figure.better)
-            except units.UnitError:
-                loss = None
         return dataclasses.replace(
-            _of_case(case), placement=placement, metric=metric, location=location,
+            _subject(case), placement=placement, metric=metric, location=location,
             size=None if size < 0 else size, loss=unknown if loss is None else loss,
         )  # fmt: skip
 
-    def of_case(self, case: CaseState) -> OpenFinding | None:
-        """Return what can be acknowledged of a test case: what is not waived; ``None`` if nothing
-        can."""
-        if case.status not in WAIVABLE:
-            return None
+    def of_cases(self, cases: Iterable[CaseState]) -> list[OpenFinding]:
+        """Return what can be acknowledged of test cases: those that are not waived, and may be."""
+        return [self._of_case(case) for case in cases if case.status in WAIVABLE]
+
+    def _of_case(self, case: CaseState) -> OpenFinding:
         failing = [one for one in case.findings if one.verdict == "fail"]
-        subjects = [self._of_figure(case, one, None) for one in failing]
+        subjects = [self._of_figure(case, one, None) for one in failing] or [_subject(case)]
         if not case.node:
             # The nodes of a job change from night to night.
-            subjects = [dataclasses.replace(one, nodes=()) for one in subjects or [_of_case(case)]]
+            subjects = [dataclasses.replace(one, nodes=()) for one in subjects]
         since = case.time if case.since is None else case.since
-        day = "" if since is None else text.day(since)
-        return self._open(case.status, subjects or [_of_case(case)], day)
+        return self._open(case.status, subjects, "" if since is None else text.day(since))
 
     # -- what is slow -------------------------------------------------------------------------
 
@@ -354,13 +352,13 @@ def load(
         say(f"searching {search.count} series for losses")
     changes = triage.of_changes(findings.of_all(search.series, search.count))
     events = findings.events(list(itertools.chain.from_iterable(changes.values())))
-    cases = (triage.of_case(case) for system in systems for case in system.cases)
+    cases = triage.of_cases(case for system in systems for case in system.cases)
     slow_now = (one for name, found in screened.items() for one in triage.of_flags(name, found.now))
     losses = (one for event in events for one in triage.of_event(event, changes))
-    return [*filter(None, cases), *slow_now, *losses]
+    return [*cases, *slow_now, *losses]
 
 
-def _of_case(case: CaseState) -> Subject:
+def _subject(case: CaseState) -> Subject:
     nodes = tuple(case.nodes) or ((case.node,) if case.node else ())
     return Subject(case.system, case.partition, case.environment, base_name(case.check),
                    case.placement, nodes)  # fmt: skip

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from plumbline.check.record import FigureRecord
 from plumbline.core.text import pluralize
 from plumbline.history.rows import CaseRow
-from plumbline.output.report.status import CaseState
+from plumbline.output.report.status import WORST_FIRST, CaseState
 from plumbline.output.report.text import html, number
 from plumbline.reference.row import Row
 
@@ -101,15 +101,12 @@ def figure_rows(
 
 
 def pairs(cases: list[CaseState], *verdicts: str) -> list[tuple]:
-    """Return findings with these verdicts and their cases, the worst first."""
-    found = [(case, f) for case in cases for f in case.findings if f.verdict in verdicts]
-    return sorted(found, key=lambda pair: pair[1].beyond)
-
-
-def pairs_near_bound(cases: list[CaseState]) -> list[tuple]:
-    """Return figures near their bounds and their cases, the nearest first."""
-    found = [(case, finding) for case in cases for finding in case.near_bound]
-    return sorted(found, key=lambda pair: pair[1].beyond)
+    """Return figures with these verdicts and their cases, the worst first: of those that passed,
+    the ones near their bounds."""
+    found = [(case, one) for case in cases for one in (*case.findings, *case.near_bound)]
+    return sorted(
+        (pair for pair in found if pair[1].verdict in verdicts), key=lambda pair: pair[1].beyond
+    )
 
 
 def unasserted(cases: list[CaseState]) -> int:
@@ -139,5 +136,4 @@ def _beyond(case: CaseState) -> float:
 
 
 def worst_first(case: CaseRow) -> tuple:
-    order = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "skip", "pass")
-    return order.index(case.result), case.check, case.node
+    return WORST_FIRST.index(case.result), case.check, case.node
