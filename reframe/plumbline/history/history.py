@@ -86,10 +86,7 @@ class History:
 
         :raises Fault: if none is selected.
         """
-        return [
-            SessionRow(session, system, _utc_second(start), _utc_second(stop), *more)
-            for session, system, start, stop, *more in self._query(statements.SESSIONS, select)
-        ]
+        return [SessionRow(*_in_utc(row)) for row in self._query(statements.SESSIONS, select)]
 
     def unended(self, rows: list[SessionRow]) -> set[str]:
         """Return the names of sessions that are running or were cut off: they have no end, and
@@ -113,37 +110,23 @@ class History:
             names = ("partitions", "environments", "checks", "nodes")
             of = dict(zip(names, columns, strict=True))
             of_cases = {"more": statements.OF_IDENTITIES, "of": of}
-        return [
-            CaseRow(session, _utc_second(time), *cells)
-            for session, time, *cells in self._query(statements.CASES, select, **of_cases)
-        ]
+        return [CaseRow(*_in_utc(row)) for row in self._query(statements.CASES, select, **of_cases)]
 
     def ran(self, select: Selection = ALL) -> list[RanRow]:
         """Return the cases that ran, each with its last session, in the order of their first."""
         return [
-            RanRow(CaseId(*identity), number, last["session"], _utc_second(last["time"]),
-                   last["placement"])
+            RanRow(CaseId(*identity), number, *_in_utc(last.values()))
             for *identity, number, last in self.fetch(statements.RAN, select)
-        ]  # fmt: skip
+        ]
 
     def nodes(self, select: Selection = ALL) -> list[NodeRow]:
         """Return the nodes that were measured by themselves, each with its last session."""
-        return [
-            NodeRow(system, partition, node, count, session, _utc_second(time), results)
-            for system, partition, node, count, session, time, results in self.fetch(
-                statements.NODES, select
-            )
-        ]
+        return [NodeRow(*_in_utc(row)) for row in self.fetch(statements.NODES, select)]
 
     def together(self, select: Selection = ALL) -> list[TogetherRow]:
         """Return the nodes that were measured with others, and the pairs of them, each with its
         last session."""
-        return [
-            TogetherRow(system, partition, tuple(unit), {*sessions}, session, _utc_second(time))
-            for system, partition, unit, sessions, session, time in self.fetch(
-                statements.TOGETHER, select
-            )
-        ]
+        return [TogetherRow(*_in_utc(row)) for row in self.fetch(statements.TOGETHER, select)]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:
         """Return the series of what first attempts measured, sorted by key.
@@ -359,5 +342,7 @@ def _expanded(
     return {name: np.array(column, object)[at] for name, column in zip(names, columns, strict=True)}
 
 
-def _utc_second(time: datetime.datetime) -> np.datetime64:
-    return np.datetime64(time, "s")
+def _in_utc(row: Iterable[Any]) -> Iterator[Any]:
+    """Yield the cells of a row, with its times, which are in UTC, as numpy's."""
+    for cell in row:
+        yield np.datetime64(cell, "s") if isinstance(cell, datetime.datetime) else cell

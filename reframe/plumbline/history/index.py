@@ -434,15 +434,12 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         )
     cells = ["dense_rank() OVER (ORDER BY session) AS file", "'' AS state", "0 AS missing"]
     for name, kind in known.items():
-        # NULL marks a row without a case, or without a figure.
-        text = kind == "VARCHAR" and name not in ("line", "metric")
         cell = f'"{name}"' if name in header else "NULL"
-        cell = (
-            f"regexp_replace({cell}, {_quoted(ESCAPED_FORMULA)}, '\\1')"
-            if kind == "VARCHAR"
-            else cell
-        )
-        cells.append(f"""coalesce({cell}, '') AS "{name}" """ if text else f'{cell} AS "{name}"')
+        if kind == "VARCHAR":
+            cell = f"regexp_replace({cell}, {_quoted(ESCAPED_FORMULA)}, '\\1')"
+            # NULL marks a row without a figure.
+            cell = cell if name == "metric" else f"coalesce({cell}, '')"
+        cells.append(f'{cell} AS "{name}"')
     try:
         db.execute(
             f"CREATE TEMP TABLE cells AS SELECT {', '.join(cells)} FROM read_csv($path, header = "

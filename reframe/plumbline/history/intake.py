@@ -93,8 +93,7 @@ SELECT unnest($file) AS file, unnest($line) AS line,
     json_transform(unnest(string_split($text, chr(10))), $shape) AS r
 """
 
-_INSERT = (
-    """
+_INSERT = """
 INSERT INTO cases
 SELECT file, line, r.time::TIMESTAMP_S, r.system, r.partition, r.environment, plain(r."check"),
     pinned(r."check"), r."case", r.attempt, coalesce(r.benchmark, ''), coalesce(r.placement, ''),
@@ -102,16 +101,13 @@ SELECT file, line, r.time::TIMESTAMP_S, r.system, r.partition, r.environment, pl
     CASE WHEN cardinality(r.build) = 0 THEN '' ELSE md5(pairs(r.build))[:12] END,
     coalesce(array_to_string(r.nodes, ','), ''), r.result, coalesce(r.reason, ''),
     coalesce(r.waiver, ''), coalesce(r.output, ''), r.seconds.total
-FROM staged
-""",
-    """
+FROM staged;
 INSERT INTO figures
 SELECT file, line, f.metric, coalesce(f.size, -1), f.location, f.placement, f.value, f.unit,
     f.better, f.samples, f.lower, f.upper, f.ceiling, f.verdict, f.near_bound,
     coalesce(f.reference, ''), coalesce(f.waiver, ''), f.across
 FROM (SELECT file, line, unnest(r.foms) AS f FROM staged)
-""",
-)
+"""
 
 _SESSIONS = """
 INSERT INTO files
@@ -136,22 +132,20 @@ class _Session:
         self.lines: dict[tuple[str, int], int] = {}
         self.plan: session_files.Plan | None = None
         self.first: record.Record | None = None
-        self.stop, self.back, self.wrong = "", False, 0
+        self.stop, self.back, self.wrong, self.valid = "", False, 0, True
         try:
             self.plan = session_files.read_plan(folder)
+            self._expect_own("plan.json", self.plan["session"])
         except FileNotFoundError:
             pass
         except record.Damaged as err:
             self.faults.append(("plan.json", f"cannot be read: {err}"))
-        self.valid = not (self.plan and self._is_of_another("plan.json", self.plan["session"]))
 
-    def _is_of_another(self, place: str, session: str) -> bool:
-        """Return whether a plan or record is of another session than this folder's."""
-        if session == self.folder.name:
-            return False
-        reason = f"it is of session {session!r}: remove this copy, or rename the folder back"
-        self.faults = [(place, reason)]
-        return True
+    def _expect_own(self, place: str, session: str) -> None:
+        """Skip the session as a whole if a plan or record in its folder is of another one."""
+        if session != self.folder.name:
+            reason = f"it is of session {session!r}: remove this copy, or rename the folder back"
+            self.faults, self.valid = [(place, reason)], False
 
     def records(self) -> Iterator[tuple[int, record.Record]]:
         """Yield the number of each valid line and its record, one for each case and attempt."""
@@ -166,9 +160,7 @@ class _Session:
                 try:
                     fields = record.parse(line)
                     if self.first is None and self.plan is None:
-                        self.valid = not self._is_of_another(
-                            f"records.jsonl:{number}", fields.session
-                        )
+                        self._expect_own(f"records.jsonl:{number}", fields.session)
                         if not self.valid:
                             return
                     self._take(number, fields)
@@ -203,15 +195,11 @@ class _Session:
         self.stop = fields.time
 
     def row(self) -> dict[str, Any]:
-        """Return the row of the session in the index."""
+        """Return the row of the session, which has a plan or a record, in the index."""
         changed = time.gmtime(self.folder.stat().st_mtime)
         then = time.strftime("%Y-%m-%dT%H:%M:%SZ", changed)
-        about: Mapping[str, Any] = {"system": "", "extras": {}}
-        planned: set[str] = set()
-        if self.plan:
-            about, planned = self.plan, {*self.plan["cases"]}
-        elif self.first:
-            about = self.first.model_dump(include={"system", "extras"})
+        about: Mapping[str, Any] = self.plan or vars(self.first)
+        planned = {*self.plan["cases"]} if self.plan else set()
         ended = (self.folder / "end.json").exists()
         return {
             "file": self.file,
@@ -275,5 +263,4 @@ def _store(db: duckdb.DuckDBPyConnection, staged: list[tuple[int, int, bytes]]) 
     files, lines, texts = zip(*staged, strict=True)
     text = b"\n".join(texts).decode()
     db.execute(_STAGE, {"file": files, "line": lines, "text": text, "shape": _SHAPE})
-    for statement in _INSERT:
-        db.execute(statement)
+    db.execute(_INSERT)
