@@ -150,17 +150,16 @@ def _newest(
                 f"{row.session}: skipped, as it is in the future, {row.end} UTC: set the clock of "
                 f"its nodes, or of this host. To export it, give its name as SESSION"
             )
-            continue
-        if row.session in unended:
+        elif row.session in unended:
             say(
                 f"{row.session}: skipped, as it has not ended: to export it, give its name as "
                 f"SESSION"
             )
-            continue
-        try:
-            return row, _planned(_folder(history, row))
-        except Fault as err:
-            say(f"skipped: {err}")
+        else:
+            try:
+                return row, _planned(_folder(history, row))
+            except Fault as err:
+                say(f"skipped: {err}")
     raise Fault(
         f"{history.source}: no session has ended: to export one that is still running, give its "
         f"name as SESSION",
@@ -221,17 +220,7 @@ def _is_unasserted(fields: Record) -> bool:
 # -- Prometheus ----------------------------------------------------------------------------------
 
 _CASE = ["system", "partition", "environment", "check", "placement"]
-_FOM = [
-    "system",
-    "partition",
-    "environment",
-    "check",
-    "metric",
-    "size",
-    "location",
-    "placement",
-    "unit",
-]
+_FOM = [*_CASE[:4], "metric", "size", "location", "placement", "unit"]
 _UNIT = "in the unit of its label, which is no base unit: compare within one metric only"
 #: Metric, without its prefix -> its labels and help text.
 _GAUGES = {
@@ -249,8 +238,8 @@ _GAUGES = {
 }
 
 
-def registry(session: ExportedSession) -> CollectorRegistry:
-    """Return the session's metrics."""
+def prometheus(session: ExportedSession) -> str:
+    """Return the text that node_exporter's textfile collector reads."""
     metrics = CollectorRegistry()
     gauges = {
         name: Gauge(f"plumbline_{name}", text, labels, registry=metrics)
@@ -284,12 +273,7 @@ def registry(session: ExportedSession) -> CollectorRegistry:
         seconds = datetime.datetime.fromisoformat(end.replace("Z", "+00:00")).timestamp()
         gauges["session_timestamp_seconds"].labels(system).set(seconds)
     gauges["session_info"].labels(system, session.name).set(1)
-    return metrics
-
-
-def prometheus(session: ExportedSession) -> str:
-    """Return the text that node_exporter's textfile collector reads."""
-    return generate_latest(registry(session)).decode()
+    return generate_latest(metrics).decode()
 
 
 def write_prometheus(session: ExportedSession, path: Path) -> None:
@@ -356,14 +340,9 @@ def _why_unasserted(fields: Record) -> str:
 
 def _verdict(fom: FigureRecord) -> str:
     near_bound = ", near its bound" if fom.near_bound else ""
-    by = f" of {_interval(fom)} by {fom.reference}" if fom.reference else ""
+    lower, upper = ("open" if b is None else format_bound(b) for b in (fom.lower, fom.upper))
+    by = f" of [{lower}, {upper}] by {fom.reference}" if fom.reference else ""
     return f"{fom.verdict}{near_bound}{by}"
-
-
-def _interval(fom: FigureRecord) -> str:
-    lower = "open" if fom.lower is None else format_bound(fom.lower)
-    upper = "open" if fom.upper is None else format_bound(fom.upper)
-    return f"[{lower}, {upper}]"
 
 
 # -- Markdown ------------------------------------------------------------------------------------
@@ -401,8 +380,8 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     def cases(result: str) -> list[Record]:
         return [fields for fields in session.records if fields.result == result]
 
-    yield "Faults of the session", [quote_markdown(line) for line in session.faults]
-    yield "Lines that cannot be read", [quote_markdown(line) for line in session.unread]
+    yield "Faults of the session", [*map(quote_markdown, session.faults)]
+    yield "Lines that cannot be read", [*map(quote_markdown, session.unread)]
     yield "Failed", _figures(session, lambda fom: fom.verdict == "fail")
     yield "Above a ceiling", _figures(session, lambda fom: fom.verdict == "above-ceiling")
     # The cases that failed by a figure are listed above.

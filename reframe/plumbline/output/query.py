@@ -11,7 +11,7 @@ from typing import TypeAlias
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.core.paths import Folder, layers_of
-from plumbline.core.text import suggest
+from plumbline.core.text import shorten, suggest
 from plumbline.parse import Figure
 from plumbline.reference import links, lookup
 from plumbline.reference.links import Link, Traffic
@@ -38,9 +38,8 @@ def select(
     :arg wanted: column -> pattern; ``None`` matches any cell.
     :arg words: each must be in some cell, in upper or lower case; a number must be the row's value.
     """
-    patterns = {column: pattern for column, pattern in wanted.items() if pattern is not None}
     printed = references.tables.printed
-    return [row for row in references.rows if _matches(printed[row.id], patterns, words)]
+    return [row for row in references.rows if _matches(printed[row.id], wanted, words)]
 
 
 def capping(
@@ -51,20 +50,19 @@ def capping(
     They match as :func:`select` does, with the figure's benchmark, metric and placement in place of
     the peak's.
     """
-    patterns = {column: pattern for column, pattern in wanted.items() if pattern is not None}
-    place = patterns.pop("placement", "*")
+    place, others = wanted.get("placement"), wanted | {"placement": None}
     found = []
     for row, link, traffic, times in _peaks(references, references.rows):
-        where = [p for p in _crossing(link, traffic) if _either_matches(p, place)]
+        crossing = _crossing(link, traffic)
+        where = [p for p in crossing if place is None or _either_matches(p, place)]
         cells = references.tables.printed[row.id] | {"placement": " ".join(where)}
         names = [
             name for name in traffic.metrics
-            if where and _matches(cells | _figure(name), patterns, words)
+            if where and _matches(cells | _figure(name), others, words)
         ]  # fmt: skip
         if names:
-            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             found.append(cells | {"times": f"{times:g}", "placements": ", ".join(where),
-                                  "caps": f"{names[0]}{others}"})  # fmt: skip
+                                  "caps": shorten(names, 1)})  # fmt: skip
     return found
 
 
@@ -97,8 +95,9 @@ def _either_matches(first: str, second: str) -> bool:
     return fnmatch.fnmatchcase(first, second) or fnmatch.fnmatchcase(second, first)
 
 
-def _matches(cells: dict[str, str], patterns: dict[str, str], words: Iterable[str]) -> bool:
-    matches = all(fnmatch.fnmatchcase(cells.get(c, ""), p) for c, p in patterns.items())
+def _matches(cells: dict[str, str], wanted: dict[str, str | None], words: Iterable[str]) -> bool:
+    patterns = ((cells.get(c, ""), p) for c, p in wanted.items() if p is not None)
+    matches = all(fnmatch.fnmatchcase(cell, pattern) for cell, pattern in patterns)
     return matches and all(_matches_word(cells, word) for word in words)
 
 
@@ -109,33 +108,28 @@ def _matches_word(cells: dict[str, str], word: str) -> bool:
         return any(word.lower() in cell.lower() for cell in cells.values())
 
 
-def misprints(folder: Folder) -> dict[str, list[dict]]:
-    """Return the known misprints by row id: what is printed, what is used, and the arithmetic.
+def misprints(folder: Folder) -> list[dict]:
+    """Return the known misprints: ids of rows, what is printed, what is used, and the arithmetic.
 
     The list is optional, since a site's own folder has no papers.
     """
-    found: dict[str, list[dict]] = {}
     path = layers_of(folder).find("known/misprints.csv")
     if not path.exists():
-        return found
+        return []
     with path.open(newline="", encoding="utf-8") as file:
-        for fields in csv.DictReader(file):
-            for pattern in fields["id"].split(";"):
-                found.setdefault(pattern.strip(), []).append(fields)
-    return found
+        return [*csv.DictReader(file)]
 
 
-def misprints_of(row: Row, known: dict[str, list[dict]]) -> list[dict]:
-    """Return the known misprints of a row; an id in the list may be a pattern."""
+def misprints_of(row: Row, known: list[dict]) -> list[dict]:
+    """Return the known misprints of a row; each has patterns of ids, separated by semicolons."""
     return [
         fields
-        for pattern, listed in known.items()
-        if fnmatch.fnmatchcase(row.id, pattern)
-        for fields in listed
+        for fields in known
+        if any(fnmatch.fnmatchcase(row.id, each.strip()) for each in fields["id"].split(";"))
     ]
 
 
-def why(references: References, name: str, known: dict[str, list[dict]]) -> list[str]:
+def why(references: References, name: str, known: list[dict]) -> list[str]:
     """Explain a row in lines of text, see :func:`explain`."""
     lines = [
         f"{f'{title}:' if number == 0 else '':<10} {line}"
@@ -145,10 +139,10 @@ def why(references: References, name: str, known: dict[str, list[dict]]) -> list
     return [f"{name}  ({references.tables.where[name]})", *lines]
 
 
-def explain(references: References, name: str, known: dict[str, list[dict]]) -> list[Part]:
+def explain(references: References, name: str, known: list[dict]) -> list[Part]:
     """Return the source of a row, and what it asserts by which rule.
 
-    :arg known: misprints by row id.
+    :arg known: misprints.
     :raises Fault: if there is no row of that id.
     """
     tables = references.tables

@@ -123,9 +123,7 @@ def _figure(series: Series, changes: list[SeriesChange]) -> ShownFigure:
     median = float(np.median(earlier)) if len(earlier) else math.nan
     lost = [change for change in changes if usual.is_lost(change)]
     loss = usual.loss_of(value, earlier, series.better)
-    lower, upper, ceiling = (
-        _number(column[-1]) for column in (series.lower, series.upper, series.ceiling)
-    )
+    bounds = {name: _number(getattr(series, name)[-1]) for name in ("lower", "upper", "ceiling")}
     return ShownFigure(
         key=series.key,
         nodes=[name for name in str(series.nodes[-1]).split(",") if name],
@@ -138,9 +136,7 @@ def _figure(series: Series, changes: list[SeriesChange]) -> ShownFigure:
         worse=bool(lost and loss > 0) or usual.stands_out(value, earlier, series.better),
         since=str(lost[0].began.astype("datetime64[D]")) if lost else "",
         verdict=str(series.verdicts[-1]),
-        lower=lower,
-        upper=upper,
-        ceiling=ceiling,
+        **bounds,
         reference=str(series.references[-1] or ""),
     )
 
