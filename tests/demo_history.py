@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import records
 from conftest import COLUMNS
 
 SIZES = [8, 64, 512, 4096, 32768, 262144, 1048576]
@@ -31,7 +32,6 @@ class Demo:
         self.nights = nights
         self.end = end
         self.sessions: dict[str, list[dict]] = {}
-        self.plans: dict[str, dict] = {}
         #: (system, benchmark, metric, size, placement) -> value, unit, better.
         self.references: dict[tuple, tuple] = {}
         #: Autocorrelated noise of the file system, in logarithms.
@@ -50,9 +50,9 @@ class Demo:
     def case(self, system, night, check, benchmark, placement, figures, **fields) -> dict:
         """Adds a test case; a figure is the arguments of :meth:`figure`."""
         session, start = self.id_of(system, night)
-        records = self.sessions.setdefault(session, [])
+        listed = self.sessions.setdefault(session, [])
         partition, environment = ("cpu", "gnu-mpich") if system == "alder" else ("gpu", "gnu-ompi")
-        ended = start + datetime.timedelta(minutes=3 * len(records) + 2)
+        ended = start + datetime.timedelta(minutes=3 * len(listed) + 2)
         mark = hashlib.sha256(check.encode(errors="replace")).hexdigest()
         version = "1.2.0" if night < self.nights * 0.6 else "1.3.1"
         nodes = fields.get("nodes", NODES[:2])
@@ -60,25 +60,12 @@ class Demo:
         verdicts = {fom["verdict"] for fom in foms}
         result = next((r for r in ("fail", "waived") if r in verdicts), "pass")
         result = "fail" if "above-ceiling" in verdicts else result
-        record = {
-            "schema": 5,
-            "warnings": [],
-            "session": session,
-            "time": f"{ended:%Y-%m-%dT%H:%M:%SZ}",
-            "system": system,
-            "partition": partition,
-            "environment": environment,
-            "check": check,
+        about = {
             "case": f"{mark[:8]} @{system}:{partition}+{environment}",
-            "attempt": 0,
-            "benchmark": benchmark,
-            "program": benchmark,
             "version": version,
-            "placement": placement,
-            "conditions": {},
             "tags": ["nightly"],
             "nodes": nodes,
-            "jobid": str(48000 + night * 20 + len(records)),
+            "jobid": str(48000 + night * 20 + len(listed)),
             "samples": 3,
             "warmups": 1,
             "build": {
@@ -88,16 +75,17 @@ class Demo:
             },
             "extras": {"maintenance": "2026-09"} if night == int(self.nights * 0.6) else {},
             "hosts": {node: self.facts(node, night) for node in nodes},
-            "tasks": [],
             "result": result,
-            "phase": None,
-            "reason": None,
             "output": f"output/{system}/{partition}/{environment}/{check.split()[0]}",
             "seconds": {"total": 61.5, "samples": [14.2, 14.1, 14.3, 14.2]},
             "waiver": WAIVER if result == "waived" else None,
             "foms": foms,
-            **fields,
         }
+        record = records.unvalidated(
+            session, f"{ended:%Y-%m-%dT%H:%M:%SZ}", system=system, partition=partition,
+            environment=environment, check=check, benchmark=benchmark, program=benchmark,
+            placement=placement, **about | fields,
+        )  # fmt: skip
         bad = [fom for fom in foms if fom["verdict"] in ("fail", "above-ceiling")]
         if bad and not record["reason"]:
             worst = bad[0]
@@ -107,16 +95,7 @@ class Demo:
             record["reason"] = (
                 f"{worst['metric']} {worst['value']:.6g} {worst['unit']} on {nodes[0]} is {why}"
             )
-        records.append(record)
-        self.plans.setdefault(session, {})[record["case"]] = {
-            "check": check,
-            "system": system,
-            "partition": partition,
-            "environment": environment,
-            "tags": ["nightly"],
-            "nodes": len(nodes),
-            "hours": 0.2,
-        }
+        listed.append(record)
         return record
 
     def figure(self, system, benchmark, placement, metric, value, unit, better, reference=None,
@@ -137,29 +116,15 @@ class Demo:
         if ceiling is not None and value > ceiling:
             verdict, near_bound = "above-ceiling", False
         samples = [round(float(value * (1 + d)), 6) for d in (-0.002, 0.0, 0.002)]
-        return {
-            "metric": metric,
-            "size": size,
-            "location": location,
-            "placement": placement,
-            "value": round(float(value), 6),
-            "unit": unit,
-            "samples": samples,
-            "summary": {"min": samples[0], "median": samples[1], "mean": samples[1],
-                        "max": samples[2], "std": round(float(value) * 0.002, 9)},
-            "statistic": "median",
-            "verdict": verdict,
-            "reason": reason,
-            "lower": lower,
-            "upper": upper,
-            "reference": name,
-            "others": [],
-            "ceiling": ceiling,
-            "headline": headline,
-            "better": better,
-            "near_bound": bool(near_bound),
-            "waiver": WAIVER if verdict == "waived" else None,
-        }  # fmt: skip
+        return records.figure(
+            round(float(value), 6), metric=metric, size=size, location=location,
+            placement=placement, unit=unit, samples=samples,
+            summary={"min": samples[0], "median": samples[1], "mean": samples[1],
+                     "max": samples[2], "std": round(float(value) * 0.002, 9)},
+            verdict=verdict, reason=reason, lower=lower, upper=upper, reference=name,
+            ceiling=ceiling, headline=headline, better=better, near_bound=bool(near_bound),
+            waiver=WAIVER if verdict == "waived" else None,
+        )  # fmt: skip
 
     def facts(self, node: str, night: int) -> dict[str, str]:
         """The host facts of a node: a new firmware on all, and one node with a new kernel."""
@@ -295,18 +260,15 @@ def write(folder: Path, nights: int = 120, end: datetime.datetime | None = None,
     end = end or now - datetime.timedelta(hours=6)
     demo = Demo(nights, end, seed)
     demo.write_all()
-    for session, records in demo.sessions.items():
+    for session, listed in demo.sessions.items():
         made = folder / "sessions" / session
         made.mkdir(parents=True)
-        lines = [json.dumps(record, separators=(",", ":")) for record in records]
-        (made / "records.jsonl").write_text("\n".join(lines) + "\n")
-        plan = {"schema": 3, "session": session, "extras": records[0]["extras"],
-                "system": records[0]["system"], "cases": demo.plans[session]}  # fmt: skip
-        (made / "plan.json").write_text(json.dumps(plan))
-        if plan["cases"].keys() <= {record["case"] for record in records}:
-            code = int(any(record["result"] == "fail" for record in records))
-            end = {"code": code, "notes": [], "faults": []}
-            (made / "end.json").write_text(json.dumps(end))
+        (made / "records.jsonl").write_text("".join(f"{records.dumps(one)}\n" for one in listed))
+        about = {name: listed[0][name] for name in ("system", "extras")}
+        plan = records.plan(session, [one["case"] for one in listed], **about)
+        (made / "plan.json").write_text(plan)
+        code = int(any(one["result"] == "fail" for one in listed))
+        (made / "end.json").write_text(json.dumps({"code": code, "notes": [], "faults": []}))
     references(folder / "reference", demo, now)
 
 
