@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import datetime
 import html.parser
 import json
@@ -13,15 +14,21 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import demo_history
+import numpy as np
 import pytest
 import records
 from conftest import valid
 from plumbline.history.history import History
-from plumbline.history.series import Selection
+from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
 
 UTC = datetime.timezone.utc
+NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=UTC)
+DAY = datetime.timedelta(days=1)
 NIGHTS = 45
+#: A figure without its value, and one that failed.
+TRIAD = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
+SLOW = TRIAD | {"value": 200.0}
 #: What every text that a record may hold is made of in the hostile history.
 HOSTILE = "<script>hacked=1</script><img src=x onerror=hacked=1>\"'&</title>"
 
@@ -40,6 +47,13 @@ def write(folder: Path, out: Path, *, select: Selection | None = None, source=No
         patch.setenv("PLUMBLINE_SITE", str(folder))
         with History(source or folder) as history:
             return report.write(history, out, select or Selection(), **options)
+
+
+def report_page(folder: Path, pattern: str = "index.html", **options) -> Path:
+    """Writes a report of a folder's history, by default of today, and returns its one page of a
+    name."""
+    write(folder, folder / "out", **{"now": NOW, **options})
+    return one(folder / "out", pattern)
 
 
 @pytest.fixture(scope="session", name="pages")
@@ -143,12 +157,19 @@ def kinds(folder: Path) -> dict[str, Path]:
     }
 
 
-def drawn(page, kind: str = "") -> int:
+def chart_of(place, kind: str = "history"):
+    """The first chart of a kind in a page or a part of one, drawn and in sight."""
+    chart = place.locator(f'.chart[data-kind="{kind}"]').first
+    chart.scroll_into_view_if_needed()
+    chart.locator("svg .mark").first.wait_for()
+    return chart
+
+
+def drawn(page) -> int:
     """How many charts have marks or lines in them."""
-    kind = f'[data-kind="{kind}"]' if kind else ""
     page.wait_for_timeout(50)
     return page.evaluate(
-        f"[...document.querySelectorAll('.chart{kind}')].filter("
+        "[...document.querySelectorAll('.chart')].filter("
         "c => c.querySelector('svg .plot path')).length"
     )
 
@@ -223,48 +244,50 @@ def sessions_of(
 
     :arg a_night: so many begin a minute after the other, and the next so long apart.
     """
-    demo = demo_history.Demo(1, datetime.datetime(2026, 11, 20, tzinfo=UTC), 1)
-    figure = {"metric": "triad", "value": 300.0, "unit": "GB/s", "better": "higher",
-              "reference": 290.0}  # fmt: skip
+    first = datetime.datetime(2026, 11, 20, tzinfo=UTC)
+    demo = demo_history.Demo(1, first, 1)
     for number, changes in enumerate(listed):
-        start = datetime.datetime(2026, 11, 20, tzinfo=UTC) + number // a_night * apart
+        start = first + number // a_night * apart
         start += number % a_night * datetime.timedelta(minutes=1)
         session = f"{start:%Y%m%dT%H%M%SZ}-{number:06x}"
         made = folder / "sessions" / session
         made.mkdir(parents=True)
         lines = []
         for changed in map(dict, changes):
-            figures_of = changed.pop("figures", [figure])
+            figures_of = changed.pop("figures", [TRIAD | {"value": 300.0}])
             check = changed.pop("check", "stream")
-            attempt = changed.get("attempt", 0)
             demo.sessions.clear()
             fields = demo.case("alder", 0, check, "babelstream", "all-cores", figures_of)
             fields |= {"session": session, "time": f"{start:%Y-%m-%dT%H:%M:%SZ}"}
-            fields["attempt"] = attempt
-            lines.append(json.dumps(valid(fields | changed)))
-        (made / "records.jsonl").write_text("\n".join(lines) + "\n")
-        cases = [json.loads(line)["case"] for line in lines]
-        cases += [f"more {more}" for more in range(planned)]
-        (made / "plan.json").write_text(
-            records.plan(
-                session, cases, system="alder", extras=fields["extras"] | changed.get("extras", {})
-            )
-        )
+            lines.append(valid(fields | changed))
+        (made / "records.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        cases = [*(line["case"] for line in lines), *map("more {}".format, range(planned))]
+        extras = fields["extras"] | lines[-1]["extras"]
+        plan = records.plan(session, cases, system="alder", extras=extras)
+        (made / "plan.json").write_text(plan)
     return folder
 
 
 def swept(folder: Path, *nights: dict[str, float]) -> Path:
     """A history of sweeps: each night has a session of each node, and the node's value."""
-    figure = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 200.0}
     sessions = [
         [{"nodes": [node], "extras": {"sweep": "w1", "node": node},
-          "figures": [figure | {"value": value}]}]
+          "figures": [TRIAD | {"value": value, "reference": 200.0}]}]
         for night in nights
         for node, value in night.items()
     ]  # fmt: skip
-    day = datetime.timedelta(days=1)
-    return sessions_of(folder, *sessions, apart=day, a_night=len(nights[0]))
+    return sessions_of(folder, *sessions, apart=DAY, a_night=len(nights[0]))
 
 
-SLOW = {"metric": "triad", "value": 200.0, "unit": "GB/s", "better": "higher", "reference": 290.0}
-NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=UTC)
+def a_series(values, location="", node="", **fields) -> Series:
+    """A series of a figure, a value a day, all of which passed."""
+    count = len(values)
+    times = np.datetime64("2026-08-01", "s") + np.arange(count) * np.timedelta64(1, "D")
+    empty = np.full(count, np.nan)
+    made = Series(
+        Key("alder", "cpu", "gnu", "stream", "triad", -1, location, "all-cores", "", node),
+        "babelstream", "GB/s", "higher", np.array([f"s{i}" for i in range(count)], object), times,
+        np.array(values, float), empty, empty, empty,
+        *(np.full(count, text, object) for text in ("pass", "", "b", node)), [[v] for v in values],
+    )  # fmt: skip
+    return dataclasses.replace(made, **fields)

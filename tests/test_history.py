@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import hashlib
@@ -11,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -301,16 +303,13 @@ def test_a_clock_that_jumped_back_is_reported(results: Path):
 
 # -- what cannot be read ----------------------------------------------------------------------
 
-#: Lines that are no record -> the field that the reason names, if one alone is wrong.
+#: Lines that are no record -> the field that the reason names, if one alone is wrong. More kinds of
+#: damage are in test_damaged.py.
 WRONG = {
-    "half": (records.dumps(line())[:300] + "\n", ""),
     "garbage": (bytes(range(128, 200)) + b"\n", ""),
-    "garbled": (records.dumps(line()).encode().replace(b"osu_latency", b"osu\xff") + b"\n", ""),
-    "zeros": (b"\0" * 50 + b"\n", ""),
     "empty object": ("{}\n", ""),
     "list": ("[1, 2]\n", ""),
     "perflog of ReFrame": ('{"job_completion_time": "x", "version": "4.10"}\n', ""),
-    "newer": (line(schema=99), ""),
     "no time": (line(time="yesterday"), "time: "),
     "not UTC": (line(time="2026-11-01T01:00:00+01:00"), "time: "),
     "value": (line(foms=[fom() | {"value": "fast"}]), "foms[0].value: "),
@@ -485,40 +484,37 @@ def test_an_open_history_is_not_disturbed_by_a_renewed_index(results: Path):
         assert [s.values.tolist() for s in older.series()] == [[10.0]]
 
 
-def damaged(path: Path, how: str) -> None:
-    data = bytearray(path.read_bytes())
-    if how == "text":
-        path.write_text("not a database")
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "cut":
-        path.write_bytes(data[: len(data) // 2])
-    elif how == "header":
-        data[8:40] = b"\xff" * 32
-        path.write_bytes(data)
-    elif how == "middle":
-        data[12288:-4096] = bytes(b ^ 0x55 for b in data[12288:-4096])
-        path.write_bytes(data)
-    elif how == "version":
-        with duckdb.connect(str(path)) as db:
-            db.execute("UPDATE about SET version = '0'")
-    elif how == "no table":
-        with duckdb.connect(str(path)) as db:
-            db.execute("DROP TABLE figures")
-    else:
-        path.unlink()
-        if how == "folder":
-            path.mkdir()
+#: Other content of an index -> it, from what it was.
+DAMAGED = {
+    "text": lambda data: b"not a database",
+    "empty": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "header": lambda data: data[:8] + b"\xff" * 32 + data[40:],
+    "middle": lambda data: data[:12288] + bytes(b ^ 0x55 for b in data[12288:-4096]) + data[-4096:],
+}
+#: What is done to an index that stays a database.
+CHANGED = {"version": "UPDATE about SET version = '0'", "no table": "DROP TABLE figures"}
 
 
-@pytest.mark.parametrize(
-    "how", ["text", "empty", "cut", "header", "middle", "version", "no table", "folder", "missing"]
-)
+def damage(path: Path, how: str) -> None:
+    if how in CHANGED:
+        with duckdb.connect(path) as db:
+            db.execute(CHANGED[how])
+        return
+    data = path.read_bytes()
+    path.unlink()
+    if how in DAMAGED:
+        path.write_bytes(DAMAGED[how](data))
+    elif how == "folder":
+        path.mkdir()
+
+
+@pytest.mark.parametrize("how", [*DAMAGED, *CHANGED, "folder", "missing"])
 def test_a_damaged_or_missing_index_is_rebuilt(results: Path, how: str):
     """With a message if it was damaged; the answers are the same."""
     store(results, *(line(n, foms=[fom(float(n))]) for n in range(50)))
     assert len(values_of(results)) == 50
-    damaged(results / index.NAME, how)
+    damage(results / index.NAME, how)
     messages = []
     with History(results, say=messages.append) as found:
         assert [s.values.tolist() for s in found.series()] == [[float(n) for n in range(50)]]
@@ -637,23 +633,31 @@ def test_two_commands_at_once(results: Path):
     assert [out for out, _ in ended] == ["480\n"] * 3, ended
 
 
+@contextlib.contextmanager
+def holding(path: Path) -> Iterator[subprocess.Popen]:
+    """Another process, which holds a lock until its input ends."""
+    code = (
+        "import sys, fasteners\n"
+        "with fasteners.InterProcessLock(sys.argv[1]): print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, path], stdin=-1, stdout=-1) as process:
+        process.stdout.readline()
+        yield process
+        process.stdin.close()
+
+
 def test_who_waits_for_another_command_says_so(results: Path):
     """The lock is another's: the wait has a message, and then the index is made."""
     store(results, line())
-    code = ("import sys, fasteners; l = fasteners.InterProcessLock(sys.argv[1]); l.acquire(); "
-            "print('held', flush=True); sys.stdin.read()")  # fmt: skip
-    held = subprocess.Popen(
-        [sys.executable, "-c", code, results / "history.lock"], stdin=-1, stdout=-1, text=True
-    )
-    assert held.stdout.readline() == "held\n"
     messages = []
+    with holding(results / "history.lock") as process:
 
-    def say(message: str) -> None:
-        messages.append(message)
-        held.communicate("")
+        def say(message: str) -> None:
+            messages.append(message)
+            process.communicate()
 
-    with History(results, say=say) as found:
-        assert len(found.series()) == 1
+        with History(results, say=say) as found:
+            assert len(found.series()) == 1
     assert len(messages) == 1
 
 
@@ -880,6 +884,19 @@ def test_a_date_means_its_day_also_without_dashes():
 # -- CSV --------------------------------------------------------------------------------------
 
 
+def exported(source: Path) -> list[list[str]]:
+    """The names of the columns, and the rows."""
+    return list(csv.reader(run("export", "--from", source).out.splitlines()))
+
+
+def written(folder: Path, rows: list[list[str]]) -> Path:
+    """A CSV file of these rows."""
+    path = folder / "some.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
 def everything(source: Path) -> tuple:
     with History(source) as found:
         series = [
@@ -910,13 +927,9 @@ def test_a_csv_brings_back_the_same_history(mixed: Path, tmp_path: Path):
 
 def test_a_csv_of_an_earlier_export_is_read(mixed: Path, tmp_path: Path):
     """It has no column `seconds`: all else is as it was, and that is not known."""
-    rows = list(csv.DictReader(run("export", "--from", mixed).out.splitlines()))
-    path = tmp_path / "earlier.csv"
-    with path.open("w", newline="") as file:
-        names = [name for name in rows[0] if name != "seconds"]
-        writer = csv.DictWriter(file, names, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    rows = exported(mixed)
+    column = rows[0].index("seconds")
+    path = written(tmp_path, [row[:column] + row[column + 1 :] for row in rows])
     with History(path) as earlier, History(mixed) as now:
         assert earlier.series()[0].values.tolist() == now.series()[0].values.tolist()
         assert {row.seconds for row in earlier.sessions()} == {None}
@@ -925,18 +938,12 @@ def test_a_csv_of_an_earlier_export_is_read(mixed: Path, tmp_path: Path):
 
 def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
     """The columns are named; a cell of another type is skipped and reported."""
-    rows = list(csv.reader(run("export", "--from", mixed).out.splitlines()))
-    path = tmp_path / "some.csv"
-
-    def write(table: list[list[str]]) -> None:
-        with path.open("w", newline="") as file:
-            csv.writer(file).writerows(table)
-
+    rows = exported(mixed)
     # As JSON and the other CSVs spell it.
     assert {row[rows[0].index("near_bound")] for row in rows[1:]} <= {"true", "false", ""}
     assert "false" in {row[rows[0].index("near_bound")] for row in rows[1:]}
 
-    write([["Value" if cell == "value" else cell for cell in rows[0]], *rows[1:]])
+    path = written(tmp_path, [["Value" if cell == "value" else cell for cell in rows[0]]])
     with pytest.raises(Fault) as fault:
         History(path)
     assert fault.value.code == "input.wrong-file"
@@ -948,7 +955,7 @@ def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
     # Not missing are two that it has, and two that earlier exports did not write.
     left = len(rows[0]) - 2 - 2 - 3
     assert f"'session', 'session_system', 'start' and {left} " in done.err
-    write([rows[0] + ["unit"]])
+    written(tmp_path, [rows[0] + ["unit"]])
     with pytest.raises(Fault) as fault:
         History(path)
     assert fault.value.code == "input.wrong-file"
@@ -956,7 +963,7 @@ def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
     shuffled[2][shuffled[0].index("value")] = "fast"
     shuffled[3][shuffled[0].index("value")] = ""
     shuffled[4][shuffled[0].index("samples")] = ""
-    write(shuffled)
+    written(tmp_path, shuffled)
     with History(path) as found:
         series = found.series()
         assert sum(len(s.values) for s in series) == 3
@@ -969,20 +976,14 @@ def test_a_csv_with_other_columns_is_refused(mixed: Path, tmp_path: Path):
 
 def test_words_that_plumbline_does_not_write_are_reported(mixed: Path, tmp_path: Path):
     """The rows of an edited file that have them are skipped, and the report is still made."""
-    rows = list(csv.DictReader(run("export", "--from", mixed).out.splitlines()))
-    measured = [row for row in rows if row["metric"]]
-    measured[0]["verdict"], measured[1]["result"] = "passed", "ok"
-    path = tmp_path / "edited.csv"
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    head, *rows = exported(mixed)
+    first, second, *_ = (row for row in rows if row[head.index("metric")])
+    first[head.index("verdict")], second[head.index("result")] = "passed", "ok"
+    path = written(tmp_path, [head, *rows])
     with History(path) as edited, History(mixed) as whole:
         assert len(edited.faults) == 2
-        assert [("'ok'" in fault, "'passed'" in fault) for fault in edited.faults] == [
-            (True, False),
-            (False, True),
-        ]
+        assert ["'ok'" in fault for fault in edited.faults] == [True, False]
+        assert ["'passed'" in fault for fault in edited.faults] == [False, True]
         of_file, of_records = (
             sum(len(s.values) for s in found.series()) for found in (edited, whole)
         )
@@ -1053,10 +1054,3 @@ def test_the_bench_writes_lines_as_plumbline_does(tmp_path: Path):
     assert sum(len(s.values) for s in series) == len(figures) == 5 * 2 * 4 * (6 * 1 + 3 * 4 + 12)
     assert sorted(v for s in series for v in s.values) == sorted(fom.value for fom in figures)
     assert {len(s.values) for s in series} == {5}
-
-
-def test_the_page_of_the_speed_is_rendered_from_its_figures():
-    """docs/history-speed.md holds no figure that the bench did not print."""
-    docs = paths.ROOT / "docs"
-    figures = json.loads((docs / "history-speed.json").read_text())
-    assert bench_history.render(figures) == (docs / "history-speed.md").read_text()

@@ -42,15 +42,18 @@ from plumbline.output.report import (
 )
 from plumbline.site import inventory
 from reports import (  # noqa: F401 - fixtures
+    DAY,
     NOW,
     SLOW,
     UTC,
+    a_series,
     assert_links_resolve,
     demo_,
     latencies,
     notes,
     one,
     pages_,
+    report_page,
     sessions_of,
     shown,
     write,
@@ -102,39 +105,28 @@ def test_today_shows_what_is_not_red(pages, section, values):
 
 
 def test_what_passed_and_asserts_nothing_is_no_pass(demo):
-    with History(demo) as history:
-        (alder, *_), _ = _standings(history, demo)
+    alder, _ = states(demo, now=datetime.datetime.now(UTC))
     statuses = {case.check: case.status for case in alder.cases}
     assert statuses["gpcnet_load"] == "not-asserted"
     assert statuses["mdtest_easy"] == "pass"
 
 
-def _standings(history, folder: Path, now: datetime.datetime | None = None, select=ALL):
-    with pytest.MonkeyPatch.context() as patch:
+def states(
+    folder: Path, select: Selection = ALL, source: Path | None = None, now: datetime.datetime = NOW
+) -> list[status.SystemState]:
+    """The states of the systems of a history, of which a part may be selected, by name."""
+    with pytest.MonkeyPatch.context() as patch, History(source or folder) as history:
         patch.setenv("PLUMBLINE_SITE", str(folder))
-        now = now or datetime.datetime.now(UTC)
         found = status.of_systems(
-            history,
-            history.sessions(),
-            select,
-            now,
-            datetime.timedelta(hours=48),
+            history, history.sessions(), select, now, datetime.timedelta(hours=48),
             lambda system: inventory.read(system) or inventory.Inventory(),
-        )
-    return sorted(found, key=lambda one: one.system), now
+        )  # fmt: skip
+    return sorted(found, key=lambda one: one.system)
 
 
 def state(folder: Path, select: Selection = ALL, source: Path | None = None) -> status.SystemState:
-    """The state of the one system of a history, of which a part may be selected."""
-    with History(source or folder) as history:
-        (found,), _ = _standings(history, folder, NOW, select)
+    (found,) = states(folder, select, source)
     return found
-
-
-def start_page(folder: Path, now: datetime.datetime = NOW, **options) -> Path:
-    """The first page of a report of a history."""
-    write(folder, folder / "out", now=now, **options)
-    return folder / "out" / "index.html"
 
 
 def test_the_page_of_a_system_lists_its_checks(pages):
@@ -319,7 +311,7 @@ def test_a_check_run_by_hand_does_not_hide_what_the_night_found(tmp_path):
     )
     (red,) = state(folder).red
     assert (red.check, red.late, red.sessions) == ("slow", True, 1)
-    assert "late" in notes(start_page(folder))
+    assert "late" in notes(report_page(folder))
 
 
 def test_a_case_that_passes_again_is_red_no_longer(tmp_path):
@@ -338,9 +330,8 @@ def test_attempts_of_one_case_count_once(tmp_path):
     """On the page of an old red session, which has only the red cases."""
     failed = [{"figures": [SLOW], "attempt": attempt, "result": "fail"} for attempt in range(4)]
     sessions = [[*failed, {"check": "well"}], *[[{"check": "well"}]] * 3]
-    write(sessions_of(tmp_path, *sessions), tmp_path / "out", now=NOW, latest=1)
-    content = one(tmp_path / "out", "sessions/*000000*.html").read_text()
-    assert "1 more test case" in content
+    page = report_page(sessions_of(tmp_path, *sessions), "sessions/*000000*.html", latest=1)
+    assert "1 more test case" in page.read_text()
 
 
 def test_a_retry_does_not_replace_the_first_verdict(tmp_path):
@@ -353,9 +344,7 @@ def test_a_retry_does_not_replace_the_first_verdict(tmp_path):
     assert (panel.verdict, panel.latest) == ("fail", SLOW["value"])
     path = tmp_path / "all.csv"
     assert asked("history", "export", "--from", folder, "-o", path).code == 0
-    with History(path) as history:
-        ((found,), _) = _standings(history, folder, NOW)
-    (case,) = found.cases
+    (case,) = state(folder, source=path).cases
     assert [(finding.verdict, finding.value) for finding in case.findings] == [
         ("fail", SLOW["value"])
     ]
@@ -370,7 +359,7 @@ def test_the_worst_repeat_counts(tmp_path, repeats):
     folder = sessions_of(tmp_path, repeats)
     (case,) = state(folder).cases
     assert (case.check, case.status, len(case.findings)) == ("stream", "fail", 1)
-    assert count(shown(start_page(folder), "red")) == 1
+    assert count(shown(report_page(folder), "red")) == 1
 
 
 def test_a_repeated_case_has_what_any_repeat_found(tmp_path):
@@ -412,18 +401,18 @@ def write_inventory(folder: Path, *checks: str) -> None:
     path.write_text(inventory.Inventory(cases=cases).text())
 
 
-def set_back(folder: Path, sessions: int) -> None:
-    """Makes the first sessions those of weeks ago."""
-    for session in sorted((folder / "sessions").iterdir())[:sessions]:
+def set_date(folder: Path, sessions: slice, date: str) -> None:
+    """Moves the results of some sessions to another date."""
+    for session in sorted((folder / "sessions").iterdir())[sessions]:
         records = session / "records.jsonl"
-        records.write_text(records.read_text().replace("2026-11-20T", "2026-11-02T"))
+        records.write_text(records.read_text().replace("2026-11-20T", f"{date}T"))
 
 
 def test_a_case_of_the_inventory_that_no_session_has_was_never_run(tmp_path):
     folder = sessions_of(tmp_path, [{}])
     write_inventory(folder, "stream", "gone")
-    assert [case.check for case in state(folder).having("never-run")] == ["gone"]
-    assert count(shown(start_page(folder), "skipped")) == 1
+    assert [case.check for case in state(folder).skipped] == ["gone"]
+    assert count(shown(report_page(folder), "skipped")) == 1
 
 
 @pytest.mark.parametrize(
@@ -432,43 +421,36 @@ def test_a_case_of_the_inventory_that_no_session_has_was_never_run(tmp_path):
 def test_what_was_not_selected_is_not_called_never_run(select, tmp_path):
     folder = sessions_of(tmp_path, [{}])
     write_inventory(folder, "stream", "gone")
-    assert state(folder, Selection(**select)).having("never-run") == []
+    assert state(folder, Selection(**select)).skipped == []
 
 
 def test_a_case_of_the_inventory_that_one_session_had_is_red(tmp_path):
     folder = sessions_of(tmp_path, [{"check": "old"}, {}], [{}])
     write_inventory(folder, "old")
-    set_back(folder, 1)
+    set_date(folder, slice(1), "2026-11-02")
     assert [case.check for case in state(folder).red] == ["old"]
 
 
 def test_a_case_that_sessions_had_and_the_last_week_lacks_is_red(tmp_path):
     folder = sessions_of(tmp_path, *([[{"check": "old"}, {}]] * 3), [{}])
-    set_back(folder, 3)
-    assert [case.check for case in state(folder).having("vanished")] == ["old"]
+    set_date(folder, slice(3), "2026-11-02")
+    assert [(case.check, case.status) for case in state(folder).red] == [("old", "vanished")]
 
 
 def test_a_session_that_is_old_cut_off_or_of_the_future_has_a_banner(tmp_path):
     folder = sessions_of(tmp_path, [{}], planned=3)
-    days = datetime.timedelta(days=1)
     states = {"old", "cut-off", "running", "in-the-future"}
     for passed, expected in ((5, {"old", "cut-off"}), (0, {"running"}), (-2, {"in-the-future"})):
-        found = notes(start_page(folder, NOW + passed * days)) & states
+        found = notes(report_page(folder, now=NOW + passed * DAY)) & states
         assert found - {"running"} == expected - {"running"}
-
-
-def set_ahead(folder: Path, session: int) -> None:
-    """Moves the results of a session to the year after."""
-    records = sorted((folder / "sessions").iterdir())[session] / "records.jsonl"
-    records.write_text(records.read_text().replace("2026-11-20T", "2027-11-20T"))
 
 
 def test_a_session_of_the_future_hides_nothing(tmp_path):
     slow, ahead = {"check": "slow", "figures": [SLOW]}, {"check": "ahead", "figures": [SLOW]}
     folder = sessions_of(tmp_path, *[[{"check": "gone"}, slow]] * 3, [slow], [{**slow, "figures": [
         SLOW | {"value": 300.0}]}, ahead], [{"check": "well"}])  # fmt: skip
-    set_back(folder, 3)
-    set_ahead(folder, 4)
+    set_date(folder, slice(3), "2026-11-02")
+    set_date(folder, slice(4, 5), "2027-11-20")
     found = state(folder)
     assert {case.check: (case.status, case.sessions) for case in found.red} == {
         "slow": ("fail", 4), "ahead": ("fail", 0), "gone": ("vanished", 0),
@@ -476,7 +458,7 @@ def test_a_session_of_the_future_hides_nothing(tmp_path):
     assert [row.session for row in found.ahead] == [sorted(
         path.name for path in (folder / "sessions").iterdir())[4]]  # fmt: skip
     assert found.latest.end == np.datetime64("2026-11-20T05:00:00")
-    assert notes(start_page(folder)) & {"in-the-future", "old"} == {"in-the-future"}
+    assert notes(report_page(folder)) & {"in-the-future", "old"} == {"in-the-future"}
 
 
 def test_a_session_that_still_runs_makes_nothing_red(tmp_path):
@@ -485,9 +467,8 @@ def test_a_session_that_still_runs_makes_nothing_red(tmp_path):
     running = max((folder / "sessions").iterdir())
     lines = (running / "records.jsonl").read_text().splitlines(keepends=True)
     (running / "records.jsonl").write_text("".join(lines[1:]))
-    found = state(folder)
-    assert (found.red, found.missing, found.running) == ([], 1, True)
-    page = start_page(folder)
+    assert state(folder).red == []
+    page = report_page(folder)
     content = page.read_text()
     assert "1 of 2 planned" in content and "9 hours" in content
     assert notes(page) & {"running", "cut-off"} == {"running"} and "vanished" not in content
@@ -496,8 +477,7 @@ def test_a_session_that_still_runs_makes_nothing_red(tmp_path):
     own = page.parent / f"sessions/{text.slug(running.name)}.html"
     assert notes(own) == {"running"}
     (running / "end.json").write_text("{}")
-    found = state(folder)
-    assert (found.missing, found.running) == (1, False)
+    assert notes(report_page(folder)) & {"running", "cut-off"} == {"cut-off"}
 
 
 def test_a_session_whose_first_case_still_runs_is_running(tmp_path):
@@ -505,10 +485,10 @@ def test_a_session_whose_first_case_still_runs_is_running(tmp_path):
     begun = max((folder / "sessions").iterdir())
     (begun / "records.jsonl").unlink()
     os.utime(begun, ns=(int(NOW.timestamp() - 600) * 10**9,) * 2)
-    found = state(folder)
-    assert (found.running, found.missing, found.red) == (True, 1, [])
-    content = start_page(folder).read_text()
-    assert "0 of 1 planned" in content and "10 minutes" in content
+    assert state(folder).red == []
+    page = report_page(folder)
+    content = page.read_text()
+    assert "running" in notes(page) and "0 of 1 planned" in content and "10 minutes" in content
     assert notes(max((tmp_path / "out" / "sessions").iterdir())) == {"running", "no-record"}
 
 
@@ -516,10 +496,10 @@ def test_what_is_to_be_looked_at_stands_on_the_start_page_and_the_sessions_own(t
     notice = {"state": "suspicious", "code": "no-congestion", "figure": "", "detail": "too calm",
               "source": ""}  # fmt: skip
     folder = sessions_of(tmp_path, [{"check": "gpcnet_load", "warnings": [notice]}])
-    content = shown(start_page(folder), "noticed")
+    content = shown(report_page(folder), "noticed")
     for value in ("suspicious", "gpcnet_load", "too calm no-congestion"):
         assert value in content
-    page = max((tmp_path / "out" / "sessions").iterdir()).read_text()
+    page = one(tmp_path / "out", "sessions/*").read_text()
     assert "s-suspicious" in page and "too calm" in page
 
 
@@ -530,8 +510,7 @@ FOLD = session_pages.FOLD
 def test_many_nodes_with_one_result_are_folded(tmp_path, nodes, rows):
     cases = [{"check": f"stream %.nid=n{n}", "nodes": [f"n{n}"]} for n in range(nodes)]
     folder = sessions_of(tmp_path, [*cases, {"check": "stream %.nid=bad", "figures": [SLOW]}])
-    start_page(folder)
-    content = one(tmp_path / "out", "sessions/*.html").read_text()
+    content = report_page(folder, "sessions/*.html").read_text()
     unfolded = re.sub(r"<ul class=\"rows plain-rows\">(?=<li).*?</ul></details>", "", content,
                       flags=re.S)  # fmt: skip
     assert unfolded.count('<li class="row">') == rows
@@ -543,10 +522,8 @@ def test_many_nodes_with_one_result_are_folded(tmp_path, nodes, rows):
 def test_an_older_session_that_is_red_has_a_page_of_its_red_cases(tmp_path):
     red, well = {"check": "slow", "figures": [SLOW]}, {"check": "well"}
     folder = sessions_of(tmp_path, [red, well], [well], [red, well], [well, well | {"check": "x"}])
-    set_back(folder, 1)
-    records = min((folder / "sessions").iterdir()) / "records.jsonl"
-    records.write_text(records.read_text().replace("2026-11-02T", "2026-09-20T"))
-    start_page(folder, latest=1)
+    set_date(folder, slice(1), "2026-09-20")
+    report_page(folder, latest=1)
     made = sorted(path.name for path in (tmp_path / "out" / "sessions").iterdir())
     assert [name[:15] for name in made] == ["20261120t020000", "20261120t030000"]
     older, newest = ((tmp_path / "out" / "sessions" / name) for name in made)
@@ -563,7 +540,7 @@ def test_an_older_session_that_was_cut_off_has_a_page(tmp_path):
     (first / "records.jsonl").write_text("".join(lines[1:]))
     (second / "records.jsonl").unlink()
     os.utime(second, ns=(int(NOW.timestamp() - 11 * 3600) * 10**9,) * 2)
-    start_page(folder, NOW + datetime.timedelta(days=2), latest=1)
+    report_page(folder, now=NOW + 2 * DAY, latest=1)
     made = {path.name[:15]: path for path in (tmp_path / "out" / "sessions").iterdir()}
     assert len(made) == 3
     assert notes(made["20261120t000000"]) == {"cut-off", "red-only"}
@@ -573,7 +550,7 @@ def test_an_older_session_that_was_cut_off_has_a_page(tmp_path):
 
 def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):
     folder = sessions_of(tmp_path, [{"check": "slow"}, {"check": "well"}])
-    page = start_page(folder, select=Selection(check="well"))
+    page = report_page(folder, select=Selection(check="well"))
     assert not notes(page) & {"cut-off", "running"}
 
 
@@ -608,7 +585,7 @@ def test_a_session_in_which_all_was_skipped(tmp_path):
 def test_a_section_with_nothing_in_it_has_a_note(tmp_path):
     first = datetime.date(2026, 10, 30)
     nights = [[{"time": f"{first + datetime.timedelta(night)}T02:00:00Z"}] for night in range(22)]
-    page = start_page(sessions_of(tmp_path, *nights))
+    page = report_page(sessions_of(tmp_path, *nights))
     assert {count(shown(page, name)) for name in EMPTY} == {0}
     assert notes(page) == {*EMPTY.values()}
     assert notes(page.parent / "changes.html") == {"no-change"}
@@ -616,7 +593,7 @@ def test_a_section_with_nothing_in_it_has_a_note(tmp_path):
 
 
 def test_a_young_history_has_too_few_nights_for_changes(tmp_path):
-    page = start_page(sessions_of(tmp_path, [{}]))
+    page = report_page(sessions_of(tmp_path, [{}]))
     for path in (page, page.parent / "changes.html"):
         assert "too-few-nights" in notes(path) and " 21 nights" in path.read_text()
 
@@ -625,7 +602,7 @@ def test_a_reason_that_was_not_recorded_leaves_no_gap(tmp_path):
     lost = {"reason": None, "figures": [], "output": None}
     folder = sessions_of(tmp_path, [lost | {"check": check, "result": check}
                                     for check in ("error", "skip")])  # fmt: skip
-    page = start_page(folder)
+    page = report_page(folder)
     for name in ("red", "skipped"):
         assert "no reason" in shown(page, name)
 
@@ -637,11 +614,7 @@ def test_a_clock_that_jumped_back_over_midnight_makes_all_pages(tmp_path):
 
 
 def run(folder: Path, *arguments: object) -> Done:
-    env = {
-        "PLUMBLINE_SITE": folder,
-        "PLUMBLINE_RESULTS": folder,
-    }
-    return asked("report", *arguments, **env)
+    return asked("report", *arguments, PLUMBLINE_SITE=folder, PLUMBLINE_RESULTS=folder)
 
 
 def test_no_session_is_no_report(tmp_path):
@@ -778,20 +751,6 @@ def test_characters_that_cannot_be_seen_are_shown_as_such():
 # -- pieces -------------------------------------------------------------------------------------
 
 
-def a_series(values, location="", node="", **fields) -> Series:
-    count = len(values)
-    times = np.datetime64("2026-08-01", "s") + np.arange(count) * np.timedelta64(1, "D")
-    empty = np.full(count, np.nan)
-    made = Series(
-        Key("alder", "cpu", "gnu", "stream", "triad", -1, location, "all-cores", "", node),
-        "babelstream", "GB/s", "higher", np.array([f"s{i}" for i in range(count)], object), times,
-        np.array(values, float), empty, empty, empty, np.array(["pass"] * count, object),
-        np.array([""] * count, object), np.array(["b"] * count, object),
-        np.array([node] * count, object), [[v] for v in values],
-    )  # fmt: skip
-    return dataclasses.replace(made, **fields)
-
-
 def test_nodes_share_a_chart_and_few_places_do_not():
     nodes = [a_series([1, 2], node=f"n{i}") for i in range(3)]
     places = [a_series([1, 2], location=f"gpu{i}") for i in range(4)]
@@ -810,6 +769,10 @@ def test_a_figure_over_nodes_is_the_median_of_each_session():
     data = charts.data(figure, {}, None)
     assert (data["low"], data["high"]) == ([1.0, 2.0, 4.0], [3.0, 9.0, 4.0])
     assert figure.latest == 4.0
+
+
+def of_metric(metric: str, series: Series) -> Series:
+    return dataclasses.replace(series, key=dataclasses.replace(series.key, metric=metric))
 
 
 def a_change(series: Series, start: int, **fields) -> findings.SeriesChange:
@@ -857,11 +820,9 @@ def test_the_badge_of_a_figure_is_its_largest_active_loss():
 
 
 def test_a_loss_is_on_the_page_of_its_system_beside_the_headlines():
-    def named(metric: str) -> Series:
-        series = a_series([100.0] * 30 + [96.0] * 20)
-        return dataclasses.replace(series, key=dataclasses.replace(series.key, metric=metric))
-
-    head, lost, ended, calm = map(named, ("head", "lost", "ended", "calm"))
+    series = a_series([100.0] * 30 + [96.0] * 20)
+    names = ("head", "lost", "ended", "calm")
+    head, lost, ended, calm = (of_metric(name, series) for name in names)
     changes = {lost.key: [a_change(lost, 30)], ended.key: [a_change(ended, 30, active=False)]}
     listed = figures.grouped([head, lost, ended, calm], changes)
     case = SimpleNamespace(headlines=[("head", -1, "", "all-cores")])
@@ -913,31 +874,23 @@ def test_tables_have_the_loss_and_the_worst_node(pages):
     ],
 )
 def test_a_change_that_is_not_confirmed_says_why(fields: dict, code: str):
-    began = np.datetime64("2026-08-01", "s")
-    known = {"kind": "regression", "confirmed": False, "sessions": 1} | fields
-    change = findings.SeriesChange(key=a_series([1]).key, size=-0.05, confidence=0.9, worse=True,
-                                   start=1, began=began, detected=began, before="a", after="b",
-                                   until=None, active=True, **known)  # fmt: skip
+    change = a_change(a_series([1]), 0, **{"confirmed": False, "sessions": 1} | fields)
     assert change.doubt_code == code
     assert bool(change.doubt) == bool(code)
     assert (change.word == "above-ceiling") == (code == "above-ceiling")
 
 
 def test_what_never_varied_is_drawn_in_the_middle():
-    path, _ = text.spark(np.array([5.0, 5.0]), height=28)
+    path, *_ = text.spark(np.array([5.0, 5.0]))
     assert path.endswith(" 14")
 
 
 def test_changes_of_one_check_that_began_together_are_one_event():
-    def change(metric: str, day: int, kind: str = "regression"):
-        began = np.datetime64("2026-08-01", "s") + np.timedelta64(day, "D")
-        key = dataclasses.replace(a_series([1]).key, metric=metric)
-        return findings.SeriesChange(
-            key, kind, -0.05, 0.9, True, day, began, began, "a", "b", None, True, True
-        )
+    def change(metric: str, day: int, **fields):
+        return a_change(of_metric(metric, a_series([100.0] * 30)), day, **fields)
 
     events = findings.events(
-        [change("a", 3), change("b", 4), change("c", 20), change("a", 3, "transient")]
+        [change("a", 3), change("b", 4), change("c", 20), change("a", 3, kind="transient")]
     )
     assert sorted(len(event.changes) for event in events) == [1, 1, 2]
 
@@ -1025,15 +978,16 @@ def test_numbers_have_the_digits_that_count():
 def test_a_waiver_that_is_gone_or_expired():
     found = SimpleNamespace(waivers={}, now=NOW)
     assert not re.search(r"\d", report._Report.expiry(found, "x"))
-    yesterday = NOW.date() - datetime.timedelta(days=1)
+    yesterday = NOW.date() - DAY
     found.waivers["x"] = SimpleNamespace(expires=yesterday)
     assert report._Report.expiry(found, "x") == f"expired {yesterday}"
 
 
-def test_the_page_of_the_speed_is_rendered_from_its_figures():
-    docs = ROOT / "docs"
-    speed = json.loads((docs / "report-speed.json").read_text())
-    assert bench_report.render(speed) == (docs / "report-speed.md").read_text()
+@pytest.mark.parametrize(("bench", "name"), [(bench_history, "history"), (bench_report, "report")])
+def test_the_pages_of_the_speed_are_rendered_from_their_figures(bench, name):
+    """They hold no figure that the bench did not print."""
+    page = ROOT / "docs" / f"{name}-speed.md"
+    assert bench.render(json.loads(page.with_suffix(".json").read_text())) == page.read_text()
 
 
 def test_the_bench_makes_as_many_series_as_it_says(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import datetime
 import itertools
 import re
 import shlex
@@ -23,7 +22,7 @@ from plumbline.analysis.screen import Flag, rounds
 from plumbline.core.errors import Fault
 from plumbline.history import fleets
 from plumbline.history.history import History
-from plumbline.history.series import Key, Selection, Series
+from plumbline.history.series import Selection
 from plumbline.output.report import (
     by_node,
     charts,
@@ -36,19 +35,24 @@ from plumbline.output.report import (
 )
 from plumbline.reference.waivers import Waiver
 from reports import (  # noqa: F401 - fixtures
+    DAY,
     NOW,
+    TRIAD,
+    a_series,
+    chart_of,
     chromium_,
     demo_,
     kinds,
     latencies,
     new_window_,
+    notes,
     one,
     pages_,
+    report_page,
     sessions_of,
     swept,
     tab_to,
     window_,
-    write,
 )
 
 
@@ -122,10 +126,8 @@ def test_a_pointer_shows_a_cell(pages, window, triad):
     expect(cell).to_contain_text(re.compile("^nid0012"))
 
 
-def test_without_scripts_the_heat_map_is_a_picture_with_its_text(pages, chromium, triad):
-    context = chromium.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto(kinds(pages)["nodes"].as_uri())
+def test_without_scripts_the_heat_map_is_a_picture_with_its_text(pages, new_window, triad):
+    page = new_window(java_script_enabled=False).open(kinds(pages)["nodes"])
     image = page.locator(f"#{triad} .heat-map img")
     image.scroll_into_view_if_needed()
     expect(image).to_have_js_property("complete", True)
@@ -135,7 +137,6 @@ def test_without_scripts_the_heat_map_is_a_picture_with_its_text(pages, chromium
     page.goto((pages / "compare.html").as_uri())
     assert page.locator("[data-note=no-script]").is_visible()
     assert not page.locator("#choice").is_visible()
-    context.close()
 
 
 @pytest.mark.parametrize("nodes", [400])
@@ -147,7 +148,7 @@ def test_a_heat_map_of_many_nodes_is_legible(nodes):
     )  # fmt: skip
     assert made.row >= 2
     # Names do not overlap, and the first and the last date are shown.
-    tops = [label.at for label in made.names]
+    tops = [top for _, top in made.names]
     assert min(b - a for a, b in itertools.pairwise(tops)) >= 14
     assert len(made.image()) < 5000
 
@@ -211,10 +212,9 @@ LAYOUT = """() => {
 @pytest.mark.parametrize("width", [1440, 390])
 def test_a_map_of_400_nodes_is_drawn_legibly(width, tmp_path, monkeypatch, new_window):
     monkeypatch.setattr(heat, "of", a_large_map)
-    write(sessions_of(tmp_path, of_nodes({"n0": 300.0, "n1": 300.0})), tmp_path / "out", now=NOW)
-    page = new_window(viewport={"width": width, "height": 900}).open(
-        one(tmp_path / "out", "checks/*.html")
-    )
+    folder = sessions_of(tmp_path, of_nodes({"n0": 300.0, "n1": 300.0}))
+    window = new_window(viewport={"width": width, "height": 900})
+    page = window.open(report_page(folder, "checks/*.html"))
     page.locator(".heat-map img").scroll_into_view_if_needed()
     expect(page.locator(".heat-map img")).to_have_js_property("complete", True)
     found = page.evaluate(LAYOUT)
@@ -252,10 +252,7 @@ def node_chart(pages, window):
     """The chart of the triad on the page of the slow node, in sight."""
     page = window.open(kinds(pages)["node"])
     figure = page.locator("section.figure", has=page.locator("h2:text('triad of')"))
-    chart = figure.locator('.chart[data-kind="history"]')
-    chart.scroll_into_view_if_needed()
-    chart.locator("svg .mark").first.wait_for()
-    return page, figure, chart
+    return page, figure, chart_of(figure)
 
 
 def test_the_chart_of_a_node_has_its_values_and_the_median_of_its_peers(pages, window):
@@ -280,7 +277,7 @@ def test_the_chart_of_a_node_has_its_values_and_the_median_of_its_peers(pages, w
 
 
 def test_the_chart_of_a_node_is_read_and_zoomed_with_the_keyboard(pages, window):
-    page, _, chart = node_chart(pages, window)
+    page, figure, chart = node_chart(pages, window)
     tab_to(page, "table.figures td a[href*='triad']")
     page.keyboard.press("Enter")
     anchor = page.evaluate("location.hash.slice(1)")
@@ -296,8 +293,7 @@ def test_the_chart_of_a_node_is_read_and_zoomed_with_the_keyboard(pages, window)
     near = chart.evaluate("c => c.chart.view()")
     assert f"zoom.{anchor}.history" in page.url
     page.reload()
-    chart.scroll_into_view_if_needed()
-    chart.locator("svg .mark").first.wait_for()
+    chart_of(figure)
     assert chart.evaluate("c => c.chart.view().x") == pytest.approx(near["x"], rel=1e-9)
 
 
@@ -308,16 +304,14 @@ def test_the_last_clearance_and_changed_facts_are_on_the_page_of_a_node(demo, tm
         (folder / name).symlink_to(demo / name)
     (folder / "verdicts").mkdir()
     (folder / "verdicts" / "nid0007").write_text("no-go 2026-11-20T10:00:00Z slower <b>\n")
-    write(folder, tmp_path / "out")
-    content = one(tmp_path / "out", "nodes/*.html").read_text()
+    content = report_page(folder, "nodes/*.html", now=None).read_text()
     assert "no-go 2026-11-20T10:00:00Z slower &lt;b&gt;" in content
     assert 'data-note="clearance"' in content
 
 
 def test_without_slow_nodes_there_is_no_page_of_one(tmp_path):
-    write(sessions_of(tmp_path, [{}]), tmp_path / "out", now=NOW)
-    assert not (tmp_path / "out" / "nodes").exists()
-    assert 'data-note="not-screened"' in (tmp_path / "out" / "index.html").read_text()
+    page = report_page(sessions_of(tmp_path, [{}]))
+    assert not (page.parent / "nodes").exists() and "not-screened" in notes(page)
 
 
 # -- comparing ---------------------------------------------------------------------------------
@@ -378,12 +372,9 @@ def rests(page) -> list[str]:
 
 
 def test_the_number_of_sessions_and_their_range_are_below_each_median(tmp_path, window):
-    figure = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
     values = [(0, 300.0), (0, 310.0), (0, 296.0), (1, 270.0)]
-    cases = [[build_of(build) | {"figures": [figure | {"value": value}]}]
-             for build, value in values]  # fmt: skip
-    write(sessions_of(tmp_path, *cases), tmp_path / "out", now=NOW)
-    page = window.open(tmp_path / "out" / "compare.html", "?side.kind=build")
+    cases = [[build_of(build) | measured(value)] for build, value in values]
+    page = window.open(report_page(sessions_of(tmp_path, *cases), COMPARE), "?side.kind=build")
     page.wait_for_selector("#table td")
     several, single = rests(page)
     assert [float(part) for part in re.findall(r"[\d.]+", several)] == [3, 296, 310]
@@ -395,13 +386,10 @@ def test_the_number_of_sessions_and_their_range_are_below_each_median(tmp_path, 
 
 
 def test_a_night_of_several_sessions_shows_a_figure_that_one_of_them_measured(tmp_path, window):
-    figure = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
-    first = [[{"figures": [figure | {"value": value}]}] for value in (300.0, 310.0)]
-    later = [[{"figures": [figure | {"value": 295.0}]}],
-             [{"check": "other", "figures": [figure | {"value": 280.0}]}]]  # fmt: skip
-    write(sessions_of(tmp_path, *first, *later, apart=DAY, a_night=2), tmp_path / "out",
-          now=NOW + DAY)  # fmt: skip
-    page = window.open(tmp_path / "out" / "compare.html", "?side.kind=night")
+    first = [[measured(300.0)], [measured(310.0)]]
+    later = [[measured(295.0)], [measured(280.0) | {"check": "other"}]]
+    folder = sessions_of(tmp_path, *first, *later, apart=DAY, a_night=2)
+    page = window.open(report_page(folder, COMPARE, now=NOW + DAY), "?side.kind=night")
     page.wait_for_selector("#table td")
     before, after = rests(page)
     assert [float(part) for part in re.findall(r"[\d.]+", before)] == [2, 300, 310]
@@ -412,20 +400,23 @@ def test_a_night_of_several_sessions_shows_a_figure_that_one_of_them_measured(tm
     expect(page.locator("[data-note=one-session]")).to_have_attribute("data-sides", "A B")
 
 
+COMPARE = "compare.html"
+
+
 def build_of(number: int) -> dict:
     return {"build": {"path": f"/opt/stream-{number}", "sha256": f"{number}" * 64}}
+
+
+def measured(value: float, **figure) -> dict:
+    """A test case that measured this."""
+    return {"figures": [TRIAD | {"value": value} | figure]}
 
 
 def compared_builds(window, folder: Path, *builds: int) -> tuple[list[str], Path]:
     """The row of the one figure of the last two builds, of sessions an hour apart that used these
     builds and measured 300 GB/s with the first, 30 less with each other; and the page."""
-    figure = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
-    sessions = [
-        [build_of(number) | {"figures": [figure | {"value": 300.0 - 30 * number}]}]
-        for number in builds
-    ]
-    write(sessions_of(folder, *sessions), folder / "out", now=NOW)
-    page = window.open(folder / "out" / "compare.html", "?side.kind=build")
+    sessions = [[build_of(number) | measured(300.0 - 30 * number)] for number in builds]
+    page = window.open(report_page(sessions_of(folder, *sessions), COMPARE), "?side.kind=build")
     page.wait_for_selector("#table td")
     (cells,) = rows(page).values()
     return cells, page
@@ -506,8 +497,7 @@ def test_the_worst_node_is_beside_the_median_of_each_message_size(tmp_path):
         }
         for node, speed in speeds.items()
     ]
-    write(sessions_of(tmp_path, cases), tmp_path / "out", now=NOW)
-    content = one(tmp_path / "out", "checks/*.html").read_text()
+    content = report_page(sessions_of(tmp_path, cases), "checks/*.html").read_text()
     section = re.search(r'<section class="figure" id="curve-.*?</section>', content, re.S)[0]
     cells = re.findall(r'</th><td class="num">(.*?)</td>', section)
     shown = [re.sub("<[^>]*>", " ", cell).split() for cell in cells]
@@ -523,8 +513,7 @@ def test_the_worst_node_is_beside_the_median_of_each_message_size(tmp_path):
 def test_a_session_of_many_nodes_has_a_table_and_the_first_records(tmp_path):
     count = session_pages.RECORDS + 1
     cases = [{"check": f"stream %.nid=n{n}", "nodes": [f"n{n}"]} for n in range(count)]
-    write(sessions_of(tmp_path, cases), tmp_path / "out", now=NOW)
-    content = one(tmp_path / "out", "sessions/*.html").read_text()
+    content = report_page(sessions_of(tmp_path, cases), "sessions/*.html").read_text()
     assert content.count('<dl class="record">') == session_pages.FOLD
     table = re.search(r"<table>.*?</table>", content[content.index("first-records") :], re.S)[0]
     assert table.count('<tr><th scope="row">') == count
@@ -542,12 +531,10 @@ def test_a_step_of_many_nodes_is_found_in_their_median(fleet, tmp_path, monkeypa
 
     monkeypatch.setattr(demo_history.Demo, "case", slower)
     monkeypatch.setattr(findings, "FLEET", fleet)
-    demo_history.write(tmp_path / "site", nights=45)
-    write(tmp_path / "site", tmp_path / "out", now=datetime.datetime.now(datetime.timezone.utc))
-    content = one(tmp_path / "out", "checks/alder-babelstream-cpu*.html").read_text()
-    (changes, *_) = re.findall(r'<ul class="plain changes">(.*?)</ul>', content, re.S)
-    shown = [re.sub("<[^>]*>", "", item) for item in changes.split("<li>")[1:]]
-    sizes = [float(size) for size in re.findall(r"\u2212([\d.]+).%", " ".join(shown))]
+    demo_history.write(tmp_path, nights=45)
+    page = report_page(tmp_path, "checks/alder-babelstream-cpu*.html", now=None)
+    shown = changes_of(page, figures=1)
+    sizes = shares(" ".join(shown))
     assert any(size == pytest.approx(10, abs=0.5) for size in sizes)
     assert any("nid0007" in item for item in shown)
     assert any("nid" not in item and "since" in item for item in shown) == (fleet == 12)
@@ -558,26 +545,21 @@ def test_a_step_of_many_nodes_is_found_in_their_median(fleet, tmp_path, monkeypa
 
 def of_nodes(values: dict[str, float], **figure) -> list[dict]:
     """The cases of nodes of which each was measured by itself."""
-    usual = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290.0}
     return [
-        {
-            "check": f"stream %.nid={node}",
-            "nodes": [node],
-            "figures": [usual | {"value": value} | figure],
-        }
+        {"check": f"stream %.nid={node}", "nodes": [node]} | measured(value, **figure)
         for node, value in values.items()
     ]
 
 
-DAY = datetime.timedelta(days=1)
+def changes_of(page: Path, figures: int | None = None) -> list[str]:
+    """The changes that a page has, of the first figures or of all."""
+    listed = re.findall(r'<ul class="plain changes">(.*?)</ul>', page.read_text(), re.S)[:figures]
+    return [re.sub("<[^>]*>", "", item) for item in "".join(listed).split("<li>")[1:]]
 
 
-def losses_of(folder: Path, out: Path, nights: int) -> list[str]:
-    """The changes that the page of the one check has."""
-    write(folder, out, now=NOW + nights * DAY)
-    content = one(out, "checks/*.html").read_text()
-    found = "".join(re.findall(r'<ul class="plain changes">(.*?)</ul>', content, re.S))
-    return [re.sub("<[^>]*>", "", item) for item in found.split("<li>")[1:]]
+def shares(text: str) -> list[float]:
+    """The losses in a text, in per cent."""
+    return [float(size) for size in re.findall("\u2212([\\d.]+)\u202f%", text)]
 
 
 def test_a_loss_at_one_of_many_places_of_nodes_is_found(tmp_path, monkeypatch):
@@ -588,21 +570,15 @@ def test_a_loss_at_one_of_many_places_of_nodes_is_found(tmp_path, monkeypatch):
     for night in range(26):
         cases = of_nodes({f"n{n}": 300.0 for n in range(5)})
         for case in cases:
-            (usual,) = case["figures"]
             case["figures"] = [
-                usual
-                | {"location": f"gpu0-gpu{place + 1:02}"}
-                | {
-                    "value": 300
-                    * random.normal(1, 0.003)
-                    * (0.8 if night > 17 and not place else 1)
-                }
+                TRIAD | {"location": f"gpu0-gpu{place + 1:02}", "value": 300
+                         * random.normal(1, 0.003) * (0.8 if night > 17 and not place else 1)}
                 for place in range(13)
-            ]
+            ]  # fmt: skip
         nights.append(cases)
-    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
-    (found, *_) = losses_of(folder, tmp_path / "out", 26)
-    assert re.search("\u2212(19|20)", found)
+    folder = sessions_of(tmp_path, *nights, apart=DAY)
+    page = report_page(folder, "checks/*.html", now=NOW + 26 * DAY)
+    assert shares(changes_of(page)[0]) == [pytest.approx(20, abs=1)]
     maps = sorted((tmp_path / "out" / "data").glob("*/*.png"))
     assert len(maps) == 13
     worse = [np.isin(pixels(path)[:, -3:], range(1, 1 + len(heat.STEPS))).all() for path in maps]
@@ -614,18 +590,15 @@ def test_a_loss_is_found_of_a_check_that_also_ran_on_each_node(tmp_path, monkeyp
     random = np.random.default_rng(12)
     nights = []
     for night in range(26):
-        usual = {"metric": "triad", "unit": "GB/s", "better": "higher"}
         value = 300 * random.normal(1, 0.004) * (0.8 if night > 17 else 1)
-        cases = [{"nodes": ["n0", "n1"], "figures": [usual | {"value": value}]}]
+        cases = [{"nodes": ["n0", "n1"]} | measured(value, reference=None)]
         if night % 5 == 0:
             cases += of_nodes({f"n{n}": 300 * random.normal(1, 0.004) for n in range(5)})
         nights.append(cases)
-    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
-    assert any(
-        re.search("\u2212(19|20)", found) for found in losses_of(folder, tmp_path / "out", 26)
-    )
-    content = one(tmp_path / "out", "checks/*.html").read_text()
-    ids = re.findall(r'<section[^>]* id="(triad[^"]*)"', content)
+    folder = sessions_of(tmp_path, *nights, apart=DAY)
+    page = report_page(folder, "checks/*.html", now=NOW + 26 * DAY)
+    assert pytest.approx(20, abs=1) in shares(" ".join(changes_of(page)))
+    ids = re.findall(r'<section[^>]* id="(triad[^"]*)"', page.read_text())
     assert len(ids) == len({*ids}) == 2
 
 
@@ -659,10 +632,9 @@ def test_the_terminal_acknowledges_what_the_page_proposes(tmp_path, monkeypatch)
         )
         for night in range(26)
     ]
-    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
+    folder = sessions_of(tmp_path, *nights, apart=DAY)
     monkeypatch.setenv("PLUMBLINE_SITE", str(folder))
-    write(folder, tmp_path / "out", now=NOW + 26 * DAY)
-    content = (tmp_path / "out" / "changes.html").read_text()
+    content = report_page(folder, "changes.html", now=NOW + 26 * DAY).read_text()
     (proposed,) = {*re.findall(r"plumbline waive ([\w-]+)", content)}
     with History(folder) as history:
         found = triage.load(history, Selection(), NOW + 26 * DAY)
@@ -671,25 +643,19 @@ def test_the_terminal_acknowledges_what_the_page_proposes(tmp_path, monkeypatch)
 
 def test_a_later_session_of_one_node_does_not_hide_that_another_failed(tmp_path):
     nodes = {f"n{n}": 300.0 for n in range(6)}
-    folder = sessions_of(
-        tmp_path / "site", of_nodes(nodes | {"n3": 200.0}), of_nodes({"n5": 300.0})
-    )
-    write(folder, tmp_path / "out", now=NOW)
-    content = one(tmp_path / "out", "systems/*.html").read_text()
+    folder = sessions_of(tmp_path, of_nodes(nodes | {"n3": 200.0}), of_nodes({"n5": 300.0}))
+    content = report_page(folder, "systems/*.html").read_text()
     assert re.search(r"1 of 6[^<]*fail|1 of 6", content)
     assert "200" in content
 
 
 def test_each_node_of_a_sweep_keeps_its_result(tmp_path):
     def swept(node: str, value: float) -> list[dict]:
-        figure = {"metric": "triad", "value": value, "unit": "GB/s", "better": "higher",
-                  "reference": 290.0}  # fmt: skip
-        return [{"nodes": [node], "extras": {"sweep": "w1", "node": node}, "figures": [figure]}]
+        return [{"nodes": [node], "extras": {"sweep": "w1", "node": node}} | measured(value)]
 
     values = {"n1": 300.0, "n2": 200.0, "n3": 300.0}
     folder = sessions_of(tmp_path / "site", *[swept(*one) for one in values.items()])
-    write(folder, tmp_path / "out", now=NOW)
-    content = (tmp_path / "out" / "index.html").read_text()
+    content = report_page(folder).read_text()
     assert '<strong class="t-red">1 red</strong> of 3 test cases' in content
     (row,) = re.findall(r'<li class="row">.*?</li>', content[content.index('id="red"') :], re.S)[:1]
     assert "n2" in row
@@ -697,15 +663,14 @@ def test_each_node_of_a_sweep_keeps_its_result(tmp_path):
     folder = sessions_of(
         tmp_path / "more", *[swept(*one) for one in values.items()], swept("n2", 300)
     )
-    write(folder, tmp_path / "again", now=NOW)
-    assert "None red of 3 test cases" in (tmp_path / "again" / "index.html").read_text()
+    assert "None red of 3 test cases" in report_page(folder).read_text()
 
 
-def figures_of(folder: Path, changes: dict | None = None) -> list[figures.Panel]:
+def figures_of(folder: Path) -> list[figures.Panel]:
     """The figures of the one check of a history."""
     with History(folder) as history:
         nights = by_node.nights(history.sessions())
-        return figures.grouped(history.series(Selection()), changes or {}, nights)
+        return figures.grouped(history.series(), {}, nights)
 
 
 def test_the_map_of_a_sweep_has_all_of_its_nodes_on_its_last_nights(tmp_path, monkeypatch):
@@ -747,10 +712,10 @@ def test_a_change_of_a_sweep_is_that_of_its_median(tmp_path):
         {f"n{n}": 300 * random.normal(1, 0.003) * (0.9 if night > 17 else 1) for n in range(5)}
         for night in range(26)
     ]
-    folder = swept(tmp_path / "site", *nights)
-    (found,) = losses_of(folder, tmp_path / "out", 26)
-    assert re.search("\u2212(9.8|9.9|10.0|10.1|10.2)", found)
-    content = one(tmp_path / "out", "checks/*.html").read_text()
+    page = report_page(swept(tmp_path, *nights), "checks/*.html", now=NOW + 26 * DAY)
+    (found,) = changes_of(page)
+    assert shares(found) == [pytest.approx(10, abs=0.25)]
+    content = page.read_text()
     assert "Table of 26 nights" in content
     # The loss does not become usual.
     assert re.search("<dt>Usual</dt>.*?\u2212(9|10)", content)
@@ -766,16 +731,14 @@ def swept_slow_(tmp_path_factory) -> Path:
         for night in range(60)
     ]  # fmt: skip
     folder = tmp_path_factory.mktemp("swept")
-    write(swept(folder / "site", *nights), folder / "out", now=NOW + 60 * DAY)
-    return folder / "out"
+    return report_page(swept(folder, *nights), now=NOW + 60 * DAY).parent
 
 
 def test_the_page_of_a_node_that_a_sweep_found_has_its_figures(swept_slow):
     content = one(swept_slow, "nodes/*n3*.html").read_text()
     (row,) = re.findall(r'<tr><th scope="row"><a href="[^"]*#triad.*?</tr>', content)
-    against = [float(size) for size in re.findall("\u2212([\\d.]+)\u202f%", row)]
     # From its usual value before it was slow, 40 nights ago, and from its peers.
-    assert against == pytest.approx([10, 10], abs=1.5)
+    assert shares(row) == pytest.approx([10, 10], abs=1.5)
     found = pixels(one(swept_slow, "data/*/*.png"))
     assert found.shape == (8, 60)
     worse = np.isin(found, range(1, 1 + len(heat.STEPS)))
@@ -821,12 +784,10 @@ def test_a_node_that_is_flagged_by_its_pairs_has_a_figure_and_a_map(tmp_path):
             * (0.8 if "n3" in pair and night > 19 else 1)
             for pair in pairs
         }))  # fmt: skip
-    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
-    write(folder, tmp_path / "out", now=NOW + 30 * DAY)
-    content = one(tmp_path / "out", "nodes/*n3*.html").read_text()
+    folder = sessions_of(tmp_path, *nights, apart=DAY)
+    content = report_page(folder, "nodes/*n3*.html", now=NOW + 30 * DAY).read_text()
     (row,) = re.findall(r'<tr><th scope="row"><a href="[^"]*#bandwidth.*?</tr>', content)
-    against = [float(size) for size in re.findall("\u2212([\\d.]+)\u202f%", row)]
-    assert against == pytest.approx([20, 20], abs=2)
+    assert shares(row) == pytest.approx([20, 20], abs=2)
     found = pixels(one(tmp_path / "out", "data/*/*.png"))
     worse = np.isin(found, range(1, 1 + len(heat.STEPS)))
     assert found.shape == (10, 30)
@@ -838,9 +799,7 @@ def test_a_node_above_its_ceiling_has_a_line_of_its_own(tmp_path):
         of_nodes({f"n{n}": 300.0 if n else 500.0 for n in range(6)}, ceiling=460.8)
         for _ in range(3)
     ]
-    folder = sessions_of(tmp_path / "site", *nights)
-    with History(folder) as history:
-        (panel,) = figures.grouped(history.series(Selection()), {})
+    (panel,) = figures_of(sessions_of(tmp_path, *nights))
     assert [line["name"] for line in charts.data(panel, {}, None)["lines"]] == ["n0"]
 
 
@@ -848,24 +807,23 @@ def test_a_fault_of_the_history_is_not_taken_for_no_cases(tmp_path, monkeypatch)
     def cases(*_):
         raise Fault("no memory", code="history.not-indexed")
 
-    folder = sessions_of(tmp_path / "site", [{}])
+    folder = sessions_of(tmp_path, [{}])
     monkeypatch.setattr(History, "cases", cases)
     with pytest.raises(Fault) as refused:
-        write(folder, tmp_path / "out", now=NOW)
+        report_page(folder)
     assert refused.value.code == "history.not-indexed"
 
 
 @pytest.mark.parametrize(("expires", "red"), [("2026-11-19", 1), ("2026-11-21", 0)])
 def test_an_invalid_case_is_red_again_when_its_waiver_has_ended(expires, red, tmp_path):
     waived = {"result": "waived", "reason": "truncated", "waiver": "hang", "figures": []}
-    folder = sessions_of(tmp_path / "site", [waived])
+    folder = sessions_of(tmp_path, [waived])
     (folder / "reference").mkdir()
     (folder / "reference" / "waivers.yaml").write_text(
         f"- {{id: hang, reason: it hangs, owner: me, expires: {expires}, "
         "match: {system: alder, check: stream, results: [invalid]}}\n"
     )
-    write(folder, tmp_path / "out", now=NOW)
-    content = (tmp_path / "out" / "index.html").read_text()
+    content = report_page(folder).read_text()
     assert f'<h2 id="red">Red now <span class="count">{red}</span></h2>' in content
 
 
@@ -880,16 +838,10 @@ def a_panel(*nights: dict[str, float], location: str = "") -> figures.Panel:
     members = []
     for name in names:
         at = [number for number, night in enumerate(nights) if name in night]
-        empty, text = np.full(len(at), np.nan), np.array([""] * len(at), object)
-        members.append(Series(
-            Key("alder", "cpu", "gnu", "stream", "triad", -1, location, "all-cores", "", name),
-            "babelstream", "GB/s", "higher",
-            np.array([f"2026112{day}T01-{name}" for day in at], object),
-            start + np.array(at) * np.timedelta64(1, "D"),
-            np.array([nights[day][name] for day in at]), empty, empty, empty,
-            np.array(["pass"] * len(at), object), text, text,
-            np.array([name] * len(at), object), [],
-        ))  # fmt: skip
+        sessions = np.array([f"2026112{day}T01-{name}" for day in at], object)
+        times = start + np.array(at) * np.timedelta64(1, "D")
+        values = [nights[day][name] for day in at]
+        members.append(a_series(values, location, name, sessions=sessions, times=times))
     every = sorted({session for one in members for session in one.sessions.tolist()})
     night_of = {name: min(n for n in every if n[:8] == name[:8]) for name in every}
     return figures.Panel(members, night_of=night_of)
@@ -984,9 +936,9 @@ def test_a_flag_that_ended_long_ago_is_in_the_map_alone(tmp_path):
          for n in range(8)}
         for night in range(52)
     ]  # fmt: skip
-    write(swept(tmp_path / "site", *nights), tmp_path / "out", now=NOW + 52 * DAY)
+    page = report_page(swept(tmp_path, *nights), "checks/*.html", now=NOW + 52 * DAY)
     assert not (tmp_path / "out" / "nodes").exists()
-    content = one(tmp_path / "out", "checks/*.html").read_text()
+    content = page.read_text()
     assert re.findall('<rect x="(.*?)" y="3" width="(.*?)"', content) == [("12", "6")]
 
 
@@ -1013,8 +965,7 @@ def test_slow_links_and_nodes_without_a_page_are_on_the_first_page(
     screened, notes, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(slow, "of_system", lambda *_: screened)
-    write(sessions_of(tmp_path, [{}]), tmp_path / "out", now=NOW)
-    content = (tmp_path / "out" / "index.html").read_text()
+    content = report_page(sessions_of(tmp_path, [{}])).read_text()
     section = content[content.index('aria-labelledby="slow"') :]
     found = set(re.findall(r'data-note="([^"]*)"', section[: section.index("</section>")]))
     assert found == notes

@@ -8,8 +8,6 @@ import gzip
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,7 @@ import records
 from conftest import Done, records_of
 from plumbline.check import record
 from plumbline.history import retention
-from test_history import line, rows_of, run, store
+from test_history import holding, line, rows_of, run, store
 
 
 def session(results: Path, days: float, **fields: object) -> Path:
@@ -88,20 +86,6 @@ def test_records_go_only_when_that_is_asked_for(results: Path):
     assert {"plan.json", "records.jsonl"} <= left(folder)
     done = run("prune", "--from", results)
     assert (done.code, done.codes) == (2, ["input.wrong-option"])
-
-
-@contextlib.contextmanager
-def holding(path: Path) -> Iterator[None]:
-    """Another process holds a lock."""
-    code = "import fasteners, sys\n" \
-           "with fasteners.InterProcessLock(sys.argv[1]):\n" \
-           "    print(flush=True); sys.stdin.read()"  # fmt: skip
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        process.stdout.readline()
-        yield
-        process.stdin.close()
 
 
 def test_running_sessions_and_links_are_kept(results: Path, tmp_path: Path):

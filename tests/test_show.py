@@ -50,10 +50,6 @@ def test_the_usual_values_are_of_one_level_before_a_loss_that_lasts(changes, fir
     assert found.tolist() == list(range(first, end))
 
 
-def test_the_first_value_has_no_usual_one():
-    assert usual.usual_values(np.array([1.0]), []).tolist() == []
-
-
 @pytest.mark.parametrize(
     ("value", "better", "out"),
     [(94, "higher", False), (92, "higher", True), (106, "lower", False), (109, "lower", True),

@@ -25,13 +25,12 @@ from plumbline.operate.nightly import parts
 from plumbline.output.report import triage
 from plumbline.reference import lookup, waivers
 from reports import (  # noqa: F401 - fixtures
-    NOW,
     SLOW,
-    UTC,
     demo_,
     notes,
     one,
     pages_,
+    report_page,
     sessions_of,
     shown,
     write,
@@ -66,8 +65,7 @@ def waived_until(folder: Path, expires: datetime.date, **match: object) -> None:
 
 def red(folder: Path) -> tuple[int, int]:
     """How many rows of the start page are red, and how many are waived."""
-    write(folder, folder / "out", now=datetime.datetime.now(UTC))
-    page = folder / "out" / "index.html"
+    page = report_page(folder, now=None)
     return count(shown(page, "red")), count(shown(page, "waived"))
 
 
@@ -205,8 +203,8 @@ def test_the_nodes_of_a_check_have_a_waiver_each(tmp_path):
 
 def test_the_page_prints_the_waiver_and_the_command(slow):
     (found,) = listed(slow)
-    write(slow, slow / "out", now=datetime.datetime.now(UTC))
-    for page in (slow / "out" / "index.html", *slow.glob("out/checks/alder-stream*.html")):
+    start = report_page(slow, now=None)
+    for page in (start, *slow.glob("out/checks/alder-stream*.html")):
         content = page.read_text()
         (command,) = re.findall(r"<code>(plumbline waive [^<]+)</code>", content)
         assert shlex.split(html.unescape(command))[2] == found["finding"]
@@ -229,8 +227,7 @@ def test_a_waiver_that_is_exceeded_or_has_ended_is_followed_by_another(slow):
     (again,) = listed(slow)
     assert again["finding"] == f"{name}-2" and name in again["earlier"]
     assert "up to 20%" in again["earlier"]
-    write(slow, slow / "out", now=datetime.datetime.now(UTC))
-    content = (slow / "out" / "index.html").read_text()
+    content = report_page(slow, now=None).read_text()
     assert 'data-note="waived-before"' in content and f"plumbline waive {name}-2 " in content
     assert waive(slow, f"{name}-2", *GIVEN).code == 0
     assert [one.id for one in waivers.load(slow / "reference")] == [name, f"{name}-2"]
@@ -245,7 +242,7 @@ def test_what_is_waived_is_waived_on_every_page(slow):
     for verdict in ("fail", "waived"):
         if verdict == "waived":
             assert waive(slow, found["finding"], *GIVEN).code == 0
-        write(slow, slow / "out", now=datetime.datetime.now(UTC))
+        report_page(slow, now=None)
         for page in (
             *slow.glob("out/checks/alder-stream*.html"),
             *slow.glob("out/systems/alder*.html"),
@@ -315,8 +312,7 @@ def test_a_regression_that_is_acknowledged_has_not_changed_today(seasons):
 
 
 def count_of(folder: Path, section: str) -> int:
-    write(folder, folder / "out", now=datetime.datetime.now(UTC))
-    return count(shown(folder / "out" / "index.html", section))
+    return count(shown(report_page(folder, now=None), section))
 
 
 def sections(page: Path) -> dict[str, str]:
@@ -347,7 +343,7 @@ def test_a_loss_is_acknowledged_at_the_first_of_its_figures(pages, demo):
 def test_what_is_waived_or_over_is_not_offered(seasons):
     (known,) = [one for one in listed(seasons, *LATENCY) if one["kind"] == "regression"]
     assert waive(seasons, known["finding"], *GIVEN).code == 0
-    write(seasons, seasons / "out", now=datetime.datetime.now(UTC))
+    report_page(seasons, now=None)
     for pattern in (
         "checks/alder-osu-p2p-test-latency*.html",
         "checks/alder-osu-p2p-test-bw*.html",
@@ -484,15 +480,14 @@ def test_a_slow_node_is_red_again_when_its_waiver_ends_or_it_gets_worse(
 
 def test_the_pages_print_the_waiver_of_a_slow_node_until_it_has_one(fleet):
     (found,) = listed(fleet)
-    write(fleet, fleet / "out", now=datetime.datetime.now(UTC))
-    printed = [fleet / "out" / "index.html", one(fleet, "out/nodes/big-n007*.html")]
+    printed = [report_page(fleet, now=None), one(fleet, "out/nodes/big-n007*.html")]
     for page in printed:
         assert offered(page.read_text()) == [found["finding"]]
         (text,) = re.findall(r"<pre>(.*?)</pre>", page.read_text(), re.S)
         (content,) = yaml.safe_load(html.unescape(text))
         assert waivers.Match(**content["match"]).node == "n007"
     assert waive(fleet, found["finding"], *GIVEN).code == 0
-    write(fleet, fleet / "out", now=datetime.datetime.now(UTC))
+    report_page(fleet, now=None)
     for page in printed:
         content = page.read_text()
         assert offered(content) == []
@@ -558,7 +553,7 @@ def entry(name: str, **fields: object) -> dict:
 def test_an_invalid_waiver_costs_no_other_one(slow, wrong, code):
     path = slow / "reference" / "waivers.yaml"
     path.write_text(yaml.safe_dump([entry("stream"), wrong, entry("well")]))
-    made = write(slow, slow / "out", now=datetime.datetime.now(UTC))
+    made = write(slow, slow / "out")
     page = slow / "out" / "index.html"
     assert (count(shown(page, "red")), count(shown(page, "waived"))) == (0, 1)
     (fault,) = made.faults
