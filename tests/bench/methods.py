@@ -82,7 +82,8 @@ def fixed(limit: float) -> Method:
 def change_points(logs: np.ndarray) -> list[int]:
     """First index of each new level: KernelCPD at 3 x BIC, which is ``noise² · log n``."""
     clipped = stats.hampel(logs)
-    penalty = 3 * max(stats.noise(clipped), 1e-9) ** 2 * np.log(len(logs))
+    noise = stats.MAD_TO_STD * np.median(np.abs(np.diff(clipped))) / np.sqrt(2)
+    penalty = 3 * max(noise, 1e-9) ** 2 * np.log(len(logs))
     search = ruptures.KernelCPD(kernel="linear", min_size=2).fit(clipped[:, None])
     return search.predict(pen=penalty)[:-1]
 

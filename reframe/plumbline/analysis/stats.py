@@ -5,8 +5,10 @@ Independent of the rules for regressions. Pass logarithms if differences are to 
 
 from __future__ import annotations
 
+import contextlib
 import math
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -17,31 +19,27 @@ from plumbline.analysis.distributions import normal_isf
 MAD_TO_STD = 1.4826
 
 
-def noise(values: np.ndarray) -> float:
-    """Return the robust standard deviation from the differences of neighbours, which ignores steps
-    and slow variation; 0 with fewer than two values."""
-    differences = np.diff(np.asarray(values, dtype=float))
-    if not len(differences):
-        return 0.0
-    return float(MAD_TO_STD * np.median(np.abs(differences)) / math.sqrt(2))
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Ignore NumPy's warnings about means and medians of no values: they are NaN, as intended."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
 
 
-def hampel(values: np.ndarray, half_width: int = 5, sigmas: float = 3.0) -> np.ndarray:
-    """Clip each value to within `sigmas` of the median of its neighbours on both sides.
+def hampel(values: np.ndarray) -> np.ndarray:
+    """Clip each value to within three sigma of the median of it and five neighbours on each side.
 
     The scale is the robust standard deviation of all values from those medians.
     """
-    values = np.asarray(values, dtype=float)
-    neighbours = sliding_window_view(np.pad(values, half_width, mode="edge"), 2 * half_width + 1)
-    median = np.median(neighbours, axis=1)
-    limit = sigmas * MAD_TO_STD * np.median(np.abs(values - median))
+    median = np.median(sliding_window_view(np.pad(values, 5, mode="edge"), 11), axis=1)
+    limit = 3.0 * MAD_TO_STD * np.median(np.abs(values - median))
     return np.clip(values, median - limit, median + limit)
 
 
 def running_median(values: np.ndarray, width: int) -> np.ndarray:
     """Return the median of the `width` values before each, or of fewer at the beginning; the first
     is the value itself."""
-    values = np.asarray(values, dtype=float)
     padded = np.concatenate([np.full(width, np.nan), values[:-1]])
     windows = np.sort(sliding_window_view(padded, width), axis=1)
     row = np.arange(len(values))
@@ -57,7 +55,6 @@ def autocorrelation(values: np.ndarray, lags: int) -> np.ndarray:
 
     Corrected for the bias of short series (about ``(1 + 3 r) / n``); zero if nothing varies.
     """
-    values = np.asarray(values, dtype=float)
     n = len(values)
     if n < 4:
         return np.zeros(lags)
@@ -90,27 +87,17 @@ def effective_size(values: np.ndarray) -> float:
     return max(n / inflation, 1.0)
 
 
-@dataclass(frozen=True)
-class Shift:
-    """Hodges-Lehmann shift from one sample to another, with its 95 % interval."""
-
-    shift: float
-    low: float
-    high: float
-
-
-def shift(before: np.ndarray, after: np.ndarray, inflate: float = 1.0) -> Shift:
-    """Return how far `after` lies from `before`: the median of all pairs' differences.
+def shift(
+    before: np.ndarray, after: np.ndarray, inflate: float = 1.0
+) -> tuple[float, float, float]:
+    """Return how far `after` lies from `before`, the median of all pairs' differences (Hodges and
+    Lehmann), with its 95 % interval. Neither side is empty.
 
     :arg inflate: factor on the width of the interval, which is that of the Mann-Whitney test
         (normal approximation): the square root of values per independent value.
-    :raises ValueError: if a side is empty.
     """
-    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
     n, m = len(before), len(after)
-    if not n or not m:
-        raise ValueError("a shift needs values on both sides")
     pairs = np.sort(np.subtract.outer(after, before).ravel())
     width = normal_isf(0.025) * math.sqrt(n * m * (n + m + 1) / 12) * inflate
     low = max(math.floor(n * m / 2 - width), 0)
-    return Shift(float(np.median(pairs)), float(pairs[low]), float(pairs[n * m - 1 - low]))
+    return float(np.median(pairs)), float(pairs[low]), float(pairs[n * m - 1 - low])

@@ -107,9 +107,9 @@ def _judgement(read: Reader, better: str, hindsight: bool) -> SeriesJudgement:
     for episode in episodes if hindsight else ():
         episode.start = episode.moved
     usual = np.ones(len(logs), dtype=bool)
-    for transient in (e for e in episodes if e.kind == "pulse"):
+    for transient in (e for e in episodes if e.kind == "transient"):
         usual[transient.start : (transient.end or 0) + 1] = False
-    bounds = [0, *(e.start for e in episodes if e.kind != "pulse"), len(logs)]
+    bounds = [0, *(e.start for e in episodes if e.kind != "transient"), len(logs)]
     findings = []
     for episode in episodes:
         previous = max((b for b in bounds[:-1] if b < episode.start), default=0)
@@ -146,7 +146,7 @@ def _size(
     :arg previous: first night of the level before. :arg following: first night of the next change;
         ``None`` for what was known when it was dated.
     """
-    transient, start = episode.kind == "pulse", episode.start
+    transient, start = episode.kind == "transient", episode.start
     early = slice(max(previous, start - WINDOW), start)
     before = logs[early][usual[early]]
     for late in _nights_of_size(episode, following):
@@ -154,9 +154,9 @@ def _size(
         if not len(before) or not len(after):
             continue
         inflate = math.sqrt(len(before) / stats.effective_size(before))
-        found = stats.shift(before, after, inflate=inflate)
-        if found.shift * episode.size > 0:
-            return found.shift, found.low, found.high
+        size, low, high = stats.shift(before, after, inflate=inflate)
+        if size * episode.size > 0:
+            return size, low, high
     return episode.size, math.nan, math.nan
 
 
@@ -166,9 +166,9 @@ def _nights_of_size(episode: Episode, following: int | None) -> list[slice]:
     Of a lasting change these are the last before the next one, since a loss may go on slowly.
     """
     start = episode.start
-    if episode.kind == "pulse":
+    if episode.kind == "transient":
         return [slice(start, (episode.end or start) + 1)]
-    drifts = episode.kind == "ramp"
+    drifts = episode.kind == "drift"
     if following is None:
         following = ((episode.end or 0) if drifts else episode.dated) + 1
     last = max(following, start + 1)
@@ -182,12 +182,11 @@ def _finding(
     down = episode.size < 0
     worse = down if better == "higher" else better == "lower" and not down
     lasting = "regression" if worse else "improvement" if better != "neither" else "change"
-    kinds = {"pulse": "transient", "ramp": "drift", "step": lasting, "suspect": "suspect"}
     # A month has about so many independent chances to look like a change.
     chance = WINDOW * chi2_sf(2 * max(episode.evidence, 0.0), 1)
     revised = episode.revised
     return Finding(
-        kind=kinds[episode.kind],
+        kind=lasting if episode.kind == "step" else episode.kind,
         start=int(measured[episode.start]),
         detected=int(measured[episode.detected]),
         end=None if episode.end is None else int(measured[episode.end]),
@@ -237,11 +236,11 @@ def nightly(series: Series) -> Nightly:
     )
 
 
-def findings(every: Sequence[Series], hindsight: bool = True) -> list[list[Finding]]:
+def findings(every: Sequence[Series]) -> list[list[Finding]]:
     """Return the findings of series of the history; indices are into the values of each."""
     dated = [nightly(series) for series in every]
     work = [(night.values, one.better, None) for night, one in zip(dated, every, strict=True)]
-    found = [judgement.findings for judgement in judge_all(work, hindsight)]
+    found = [judgement.findings for judgement in judge_all(work)]
     for nights, several in zip(dated, found, strict=True):
         for finding in several:
             finding.start = int(nights.first[finding.start])

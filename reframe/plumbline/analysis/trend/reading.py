@@ -55,8 +55,8 @@ TOGETHER = 32
 class Episode:
     """Something that happened.
 
-    :ivar kind: ``step``, ``pulse`` (a transient), ``ramp`` (a drift) or ``suspect`` (a night far
-        off, in a series with outliers).
+    :ivar kind: ``step``, ``transient``, ``drift`` or ``suspect`` (a night far off, in a series with
+        outliers).
     :ivar detected: night of the first report; ``dated``: night whose value confirmed it.
     :ivar end: last night of a transient, or the last on which a drift went on.
     :ivar first: the kind first reported, if it was revised; ``revised``: the night of that.
@@ -200,16 +200,16 @@ class Reader:
         if self._small(gone, night):
             return True
         if episode is None:
-            episode = self._report("pulse", begin, night, gone, regime)
+            episode = self._report("transient", begin, night, gone, regime)
         elif episode.kind == "step":
             episode.first, episode.revised = "step", night
-        episode.kind, episode.end = "pulse", start - 1
+        episode.kind, episode.end = "transient", start - 1
         return True
 
     def _continues(self, start: int, size: float, night: int) -> bool:
         """Return whether the change continues a transient, which only seemed to have come back."""
         last = self.episodes[-1] if self.episodes else None
-        if last is None or last.kind != "pulse" or last.end is None or last.size * size <= 0:
+        if last is None or last.kind != "transient" or last.end is None or last.size * size <= 0:
             return False
         lasts = float(np.median(self.x[start : night + 1])) - last.before
         if start - last.end > LONGEST or lasts / last.size < BACK:
@@ -223,12 +223,12 @@ class Reader:
 
     def _drift(self, night: int) -> None:
         """Make a drift of the last change, if a ramp explains all nights since better."""
-        last = next((e for e in reversed(self.episodes) if e.kind in ("step", "ramp")), None)
+        last = next((e for e in reversed(self.episodes) if e.kind in ("step", "drift")), None)
         if last is None or night - last.dated > 2 * WINDOW or last.moved < last.regime + 2:
             return
         if night - last.moved < WINDOW // 2:
             return
-        if last.kind == "ramp":
+        if last.kind == "drift":
             if self._went_on(last, night):
                 last.end, last.dated = night, night
             return
@@ -236,7 +236,7 @@ class Reader:
         step = last.moved - last.regime
         ramp, begin = _ramp(nights, part, step + LONGEST)
         if len(part) * math.log(ramp / _levels(nights, part, step)) <= -2 * LATE:
-            last.kind, last.first, last.revised, last.end = "ramp", "step", night, night
+            last.kind, last.first, last.revised, last.end = "drift", "step", night, night
             last.start = last.moved = min(last.regime + begin, last.detected)
 
     def _went_on(self, drift: Episode, night: int) -> bool:
@@ -261,11 +261,12 @@ class Reader:
         spread = self.found.sigma[night] * math.sqrt(1.4 * share + 0.16)
         if abs(size) < max(FAR * spread, LEAST) or share == 0:
             return
-        if any(e.kind == "ramp" and e.size * size > 0 and e.start >= regime for e in self.episodes):
+        drifts = [e for e in self.episodes if e.kind == "drift" and e.start >= regime]
+        if any(drift.size * size > 0 for drift in drifts):
             return
         nights, part = _usual(self.x[regime : night + 1])
         begin = regime + _ramp(nights, part, len(part))[1]
-        self.episodes.append(Episode("ramp", begin, night, size, (size / spread) ** 2 / 2,
+        self.episodes.append(Episode("drift", begin, night, size, (size / spread) ** 2 / 2,
                                      end=night, regime=regime, before=before))  # fmt: skip
 
     # -- single nights -----------------------------------------------------------------------------
@@ -300,7 +301,7 @@ class Reader:
                                          before=float(self.found.expected[night])))  # fmt: skip
         for episode in self.episodes:
             last = self.found.start == episode.moved
-            if last.any() and episode.kind != "pulse":
+            if last.any() and episode.kind != "transient":
                 episode.evidence = max(episode.evidence, float(self.found.evidence[last].max()))
             # Later nights may date it later, but it had begun when it was first reported.
             episode.start = min(episode.start, episode.detected)
@@ -314,12 +315,12 @@ def _merged(x: np.ndarray, episodes: list[Episode]) -> list[Episode]:
     found: list[Episode] = []
     for episode in episodes:
         episode.steps = [episode.moved]
-        last = next((e for e in reversed(found) if e.kind != "pulse"), None)
-        if last is None or episode.kind == "pulse" or not _one_drift(x, last, episode):
+        last = next((e for e in reversed(found) if e.kind != "transient"), None)
+        if last is None or episode.kind == "transient" or not _one_drift(x, last, episode):
             found.append(episode)
             continue
-        if last.kind != "ramp":
-            last.kind, last.first, last.revised = "ramp", last.kind, episode.detected
+        if last.kind != "drift":
+            last.kind, last.first, last.revised = "drift", last.kind, episode.detected
         last.end = max(last.end or 0, episode.detected)
         last.size += episode.size
         last.steps += episode.steps
@@ -335,7 +336,7 @@ def _one_drift(x: np.ndarray, first: Episode, then: Episode) -> bool:
     """
     if first.size * then.size <= 0 or not (first.confirmed and then.confirmed):
         return False
-    if then.kind == "ramp" and then.start <= (first.end or first.start) + 2 * LONGEST:
+    if then.kind == "drift" and then.start <= (first.end or first.start) + 2 * LONGEST:
         return True
     apart = then.start - (first.end or first.start)
     if apart > 2 * WINDOW or (first.kind == "step" and apart < 2 * LONGEST):

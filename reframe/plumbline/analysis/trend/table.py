@@ -54,8 +54,7 @@ def read(path: Path) -> list[NightlyTable]:
     csvfile.for_each_line(path, lines, lambda line, row: _add(found, line, row))
     if not found:
         raise Fault(
-            f"{path}: no row: write a line for each night of each series",
-            code="input.wrong-file",
+            f"{path}: no row: write a line for each night of each series", code="input.wrong-file"
         )
     for series in found.values():
         series.rows = dict(sorted(series.rows.items()))

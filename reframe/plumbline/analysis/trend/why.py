@@ -80,9 +80,7 @@ def _chosen(series: list[Any], names: list[str], wanted: str) -> list[Any]:
     return found
 
 
-def _of(
-    series: Iterable[tuple[str, list[Night], np.ndarray, np.ndarray | None]],
-) -> list[Level]:
+def _of(series: Iterable[tuple[str, list[Night], np.ndarray, np.ndarray | None]]) -> list[Level]:
     every = list(series)
     read = reading.read([(values, second) for _, _, values, second in every])
     levels = []
