@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from plumbline.analysis.screen import Group, rounds
-from plumbline.placement.pairing import sharing
+from plumbline.analysis.screen import Group
+from plumbline.placement.pairing import rounds, sharing
 
 
 @dataclass

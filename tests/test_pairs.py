@@ -20,9 +20,8 @@ import pytest
 import yaml
 from conftest import COLUMNS, MPICH, ROOT, codes_in
 from plumbline import parse
-from plumbline.analysis import screen
 from plumbline.check import outcomes, reading, samples
-from plumbline.placement import binding
+from plumbline.placement import binding, pairing
 from plumbline.placement.binding import BindingError, BindingMismatch, PairBinding, TaskReport
 from plumbline.placement.placement import Layout, features, fits_one_node, lay_out
 from plumbline.placement.topology import Topology
@@ -41,7 +40,7 @@ def layout() -> Layout:
 
 def rounds_of(count: int, seed: int = 1) -> list[list[tuple[int, int]]]:
     names = [str(place) for place in range(count)]
-    return [[(int(a), int(b)) for a, b in pairs] for pairs in screen.rounds(names, seed)]
+    return [[(int(a), int(b)) for a, b in pairs] for pairs in pairing.rounds(names, seed)]
 
 
 # -- the job script ------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ def test_the_rounds_in_the_script_are_those_of_screen(count: int, tmp_path: Path
     found_rounds: dict[int, set[tuple[str, str]]] = {}
     for run, first, second, _ in job.table("begun"):
         found_rounds.setdefault(int(run.split("-")[0]), set()).add((first, second))
-    wanted = screen.rounds(names, 1)
+    wanted = pairing.rounds(names, 1)
     assert found_rounds == {number: set(pairs) for number, pairs in enumerate(wanted)}
     runs = list(samples.pair_runs(job.rounds, samples.nodes_of_job(tmp_path), layout()))
     assert {run.name for run in runs} == set(samples.ends(tmp_path))
@@ -365,7 +364,7 @@ def test_every_pair_is_a_figure_and_the_worst_is_shown(tmp_path: Path):
     found = session(tmp_path, *arguments, fault=slow, noise=0.01)
     assert found.code == 0, found.output
     for fields in found.records:
-        pairs = {pair for listed in screen.rounds(fields["nodes"], 1) for pair in listed}
+        pairs = {pair for listed in pairing.rounds(fields["nodes"], 1) for pair in listed}
         assert len(pairs) == len(fields["foms"]) == 6
         for location, fom in foms_of(fields).items():
             assert location.split(":") == sorted(location.split(":"))

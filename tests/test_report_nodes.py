@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 from plumbline.analysis.compare import sides
-from plumbline.analysis.screen import Flag, rounds
+from plumbline.analysis.screen import Flag
 from plumbline.core.errors import Fault
 from plumbline.history import fleets
 from plumbline.history.history import History
@@ -33,6 +33,7 @@ from plumbline.output.report import (
     slow,
     triage,
 )
+from plumbline.placement.pairing import rounds
 from plumbline.reference.waivers import Waiver
 from reports import (  # noqa: F401 - fixtures
     DAY,

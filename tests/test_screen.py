@@ -20,21 +20,21 @@ from plumbline.analysis.screen import (
     of_series,
     of_topology,
     repeats,
-    rounds,
     screen,
     settings,
 )
-from plumbline.analysis.screen.combination import FigureTable, combine
+from plumbline.analysis.screen.combination import combine
+from plumbline.analysis.screen.detection import FigureTable
 from plumbline.check.record import Record
 from plumbline.core.errors import Fault
 from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
-from plumbline.placement.pairing import sharing
+from plumbline.placement.pairing import rounds, sharing
 from records import case, dumps, figure, plan
 
 
-def found(group: Group, fleet: Fleet | None = None, **options):
-    return screen([group], fleet.switch_of() if fleet else None, **options)
+def found(group: Group, fleet: Fleet | None = None):
+    return screen([group], fleet.switch_of() if fleet else None)
 
 
 def who(screening) -> set[tuple]:

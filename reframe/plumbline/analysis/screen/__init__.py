@@ -33,7 +33,6 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.series import Selection
-from plumbline.placement.pairing import rounds
 from plumbline.reference.waivers import Waiver
 
 __all__ = [
@@ -47,7 +46,6 @@ __all__ = [
     "of_file",
     "of_series",
     "of_topology",
-    "rounds",
     "screen",
     "screen_history",
 ]
@@ -109,8 +107,6 @@ class Screening:
 def screen(
     groups: Iterable[Group],
     switches: dict[str, str] | None = None,
-    rate: float = detection.RATE,
-    least: float = detection.LEAST,
     all_suspects: bool = False,
 ) -> Screening:
     """Screen groups of peers, night by night, each from what was known then.
@@ -118,8 +114,6 @@ def screen(
     :arg groups: if they are yielded, only one at a time is in memory with its dictionary of nodes
         or GPUs.
     :arg switches: node -> its switch, if known.
-    :arg rate: accepted rate of false alarms, per node and night over all groups.
-    :arg least: smallest relative loss that is flagged.
     :arg all_suspects: return the suspects of every night, and those first flagged, as
         ``(kind, name, night)``; for simulations.
     """
@@ -131,8 +125,8 @@ def screen(
     found = Screening(ordered)
     together = _combinable([cells.units for _, cells in measured])
     # Figures that are combined count as one more.
-    rate /= max(_judged(measured, of_pairs) + len(together), 1)
-    about = ordered, switches or {}, rate, least
+    rate = detection.RATE / max(_judged(measured, of_pairs) + len(together), 1)
+    about = ordered, switches or {}, rate
     flags: dict[tuple[str, tuple[str, ...]], list[Flag]] = defaultdict(list)
     suspects: dict[tuple, float] = {}  # type: ignore[type-arg]
     combined, alone = _units_run(measured, together, about)
@@ -235,19 +229,19 @@ def _judged(measured: list[tuple[Group, Cells]], of_pairs: list[Group]) -> int:
 def _units_run(
     measured: list[tuple[Group, Cells]],
     together: list[set[int]],
-    about: tuple[list[str], dict[str, str], float, float],
+    about: tuple[list[str], dict[str, str], float],
 ) -> tuple[list[units.UnitGroup], list[units.UnitGroup]]:
     """Return the screenings of several figures together, and of each, after they have run, in
     several processes if they have many values.
 
     :arg measured: it is emptied, as the tables take its place in memory.
     :arg together: the numbers of the figures to combine.
-    :arg about: nights, switches, rate and least loss.
+    :arg about: nights, switches and rate.
     """
     alone = []
     while measured:
         group, cells = measured.pop(0)
-        alone.append(units.UnitGroup(group, {}, *about))
+        alone.append(units.UnitGroup(group, *about))
         alone[-1].fill(cells)
     # Those that take longest first.
     parts = [
@@ -259,12 +253,12 @@ def _units_run(
 
 
 def _pairs_run(
-    groups: list[Group], about: tuple[list[str], dict[str, str], float, float]
+    groups: list[Group], about: tuple[list[str], dict[str, str], float]
 ) -> Iterator[PairGroup]:
     """Yield the screenings of pairs, those within racks first."""
     found: dict[int, PairGroup] = {}
     for group in sorted(groups, key=lambda group: group.within is not None):
-        found[id(group)] = PairGroup(group, group.pairs, *about)
+        found[id(group)] = PairGroup(group, *about)
         found[id(group)].within = found.get(id(group.within))
         found[id(group)].run()
         yield found[id(group)]

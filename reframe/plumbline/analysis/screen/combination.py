@@ -12,11 +12,10 @@ Pure: arrays in, arrays out; values as in :mod:`plumbline.analysis.screen.detect
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from plumbline.analysis.screen import detection
+from plumbline.analysis.screen.detection import FigureTable
 
 #: Fewest peers whose figures are combined: fewer do not determine weights.
 PEERS = 4 * detection.FEWEST
@@ -24,17 +23,6 @@ PEERS = 4 * detection.FEWEST
 _MOST = 4.0
 #: Simulated units, from which mean and variance of a combination are known to 2 %.
 _DRAWS = 4000
-
-
-@dataclass
-class FigureTable:
-    """One figure of all units, nights x units; NaN where a unit has none. Fields as the arguments
-    of :func:`plumbline.analysis.screen.detection.judge`."""
-
-    values: np.ndarray
-    factors: np.ndarray
-    kinds: np.ndarray
-    floor: float
 
 
 def combine(
@@ -49,9 +37,7 @@ def combine(
     """
     scores, doubts, noises = [], [], []
     for figure in figures:
-        fitted = detection.fit(
-            figure.values, figure.factors, figure.kinds, known, known, figure.floor
-        )
+        fitted = detection.fit(figure, known, known)
         doubt = figure.factors + 1 / (fitted.weight[:-1] + fitted.prior)
         score = (fitted.clipped - fitted.level(slice(-1))) / (fitted.noise * np.sqrt(doubt))
         scores.append(np.where(fitted.count[:, figure.kinds] < PEERS, np.nan, score))

@@ -12,12 +12,12 @@ differences of what was measured (:func:`relative`); larger is better; NaN is mi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
-from scipy import special
 
+from plumbline.analysis.distributions import normal_isf, normal_sf, t_isf, t_sf
 from plumbline.analysis.stats import MAD_TO_STD
 
 #: Fewest units that can be compared.
@@ -55,6 +55,26 @@ _FAR = 1e-3
 #: P-value below which one night, and several, make a suspect.
 _SUSPECT = {1: 0.03}
 SUSPECT_LONG = 1e-3
+
+
+@dataclass
+class FigureTable:
+    """One figure of all units, nights x units.
+
+    :ivar values: NaN where a unit has none.
+    :ivar factors: variance of each over that of a single measurement.
+    :ivar kinds: number of each unit's group of peers, counted from 0.
+    :ivar floor: smallest noise of the values, such as their last digit (:func:`floor_of`).
+    """
+
+    values: np.ndarray
+    factors: np.ndarray
+    kinds: np.ndarray
+    floor: float
+
+    def of(self, nights: slice) -> FigureTable:
+        """Return the table of some nights."""
+        return replace(self, values=self.values[nights], factors=self.factors[nights])
 
 
 @dataclass
@@ -119,33 +139,19 @@ class Model:
         return self.total[row] / (self.weight[row] + self.prior)
 
 
-def judge(
-    values: np.ndarray,
-    factors: np.ndarray,
-    kinds: np.ndarray,
-    known: np.ndarray,
-    rate: float = RATE,
-    least: float = LEAST,
-    floor: float = LEAST_NOISE,
-) -> Night:
+def judge(table: FigureTable, known: np.ndarray, rate: float) -> Night:
     """Judge the last row, compared with the rows before it.
 
-    :arg values: nights x units.
-    :arg factors: variance of each over that of a single measurement.
-    :arg kinds: number of each unit's group of peers, counted from 0.
     :arg known: values that are known to be slow: they count neither as peers nor as a baseline.
-    :arg floor: smallest noise of the values, such as their last digit (:func:`floor_of`).
     """
-    fitted = fit(values, factors, kinds, known, known, floor)
-    found = _test(fitted, factors, kinds, known, rate, least)
+    found = _test(fit(table, known, known), table, known, rate)
     # Units that are far off must not affect the others: once more without them.
     far = found.p < _FAR
     if 0 < far.mean() <= MOST:
-        out = known | (far & (np.arange(len(values))[:, None] >= found.start))
-        fitted = fit(values, factors, kinds, out, known, floor)
-        found = _test(fitted, factors, kinds, known, rate, least)
+        out = known | (far & (np.arange(len(known))[:, None] >= found.start))
+        found = _test(fit(table, out, known), table, known, rate)
     share = found.slow.sum() / max(found.judged.sum(), 1)
-    if len(values) > 1:
+    if len(known) > 1:
         change = np.where(found.judged, found.residual[-1] - found.expected, np.nan)
         found.fallen = two_groups(change, 1.2 * found.noise)
     if found.fallen is not None:
@@ -156,18 +162,12 @@ def judge(
     return found
 
 
-def fit(
-    values: np.ndarray,
-    factors: np.ndarray,
-    kinds: np.ndarray,
-    out: np.ndarray,
-    known: np.ndarray,
-    floor: float,
-) -> Model:
-    """Fit the nights' levels, the units' own and the noise; arguments as of :func:`judge`.
+def fit(table: FigureTable, out: np.ndarray, known: np.ndarray) -> Model:
+    """Fit the nights' levels, the units' own and the noise.
 
-    :arg out: values that are no peers.
+    :arg out: values that are no peers. :arg known: as of :func:`judge`.
     """
+    values, factors, kinds, floor = table.values, table.factors, table.kinds, table.floor
     peers = np.where(out, np.nan, values)
     common, count = common_mode(peers, kinds, passes=2)
     residual = values - common[:, kinds]
@@ -193,22 +193,16 @@ def fit(
     )
 
 
-def _test(
-    fitted: Model,
-    factors: np.ndarray,
-    kinds: np.ndarray,
-    known: np.ndarray,
-    rate: float,
-    least: float,
-) -> Night:
+def _test(fitted: Model, table: FigureTable, known: np.ndarray, rate: float) -> Night:
     nights, units = fitted.residual.shape
+    kinds = table.kinds
     measured = np.isfinite(fitted.residual[-1])
     # One of the fewest may itself be far off, and is no peer then.
     enough = np.bincount(kinds[measured], minlength=fitted.count.shape[1]) >= FEWEST
     enough &= fitted.count[-1] >= FEWEST - 1
     judged = measured & ~known[-1] & enough[kinds]
     # The level of a few peers is uncertain too.
-    doubt_of_level = MEDIAN * np.median(factors) / np.maximum(fitted.count[-1, kinds], 1)
+    doubt_of_level = MEDIAN * np.median(table.factors) / np.maximum(fitted.count[-1, kinds], 1)
     # Tests x units.
     first, share, limit = _tests(nights)
     weight, level = fitted.weight[-1] - fitted.weight[first], fitted.level(first)
@@ -219,11 +213,11 @@ def _test(
         z = (level - mean) / (fitted.scale * np.sqrt(doubt))
     z = np.where(judged & (weight > 0), z, np.nan)
     z /= excess_width(z)[:, None]
-    chance = np.nan_to_num(special.stdtr(fitted.freedom, -z), nan=1.0)
+    chance = np.nan_to_num(t_sf(z, fitted.freedom), nan=1.0)
     p = chance / share[:, None]
     best = np.argmin(p, axis=0), np.arange(units)
     size = np.where(judged, level - mean, 0.0)[best]
-    slow = (p[best] < rate) & (size >= least)
+    slow = (p[best] < rate) & (size >= LEAST)
     suspect = (chance < limit[:, None]).any(axis=0) & judged & ~slow
     return Night(
         p[best], slow, suspect, first[best[0]], size, level[best],
@@ -317,12 +311,7 @@ def noise_of(steps: np.ndarray, worth: float, floor: float = LEAST_NOISE) -> tup
 
 
 def _by_others(
-    steps: np.ndarray,
-    worth: float,
-    count: np.ndarray,
-    noise: float,
-    freedom: float,
-    floor: float,
+    steps: np.ndarray, worth: float, count: np.ndarray, noise: float, freedom: float, floor: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the standard deviation of a single measurement by the differences of all other units,
     and its degrees of freedom, of each unit.
@@ -330,7 +319,7 @@ def _by_others(
     A unit that is far off does not hide itself so, and the few of a small fleet are used as well
     as they can be. Differences are clipped by their median (:func:`noise_of`).
     """
-    most = -special.stdtrit(freedom, _FAR) * noise
+    most = t_isf(_FAR, freedom) * noise
     squares = np.nan_to_num(np.clip(steps, -most, most)) ** 2
     measured = np.isfinite(steps).sum(axis=0)
     # A level of each night and group was fitted.
@@ -378,9 +367,9 @@ def _clipped(
     fast = (out > _RARE).sum()
     alone = (out[1:-1] < -_RARE) & (out[2:] > -_RARE / 2) & (out[:-2] > -_RARE / 2)
     rare = max(fast, alone.sum())
-    if rare < _SOME or rare < 10 * special.ndtr(-_RARE) * total:
+    if rare < _SOME or rare < 10 * normal_sf(_RARE) * total:
         return residual
-    most = -special.ndtri(min(rare / total, 0.02)) * scale
+    most = normal_isf(min(rare / total, 0.02)) * scale
     return np.clip(residual, middle - most, middle + most)
 
 

@@ -315,19 +315,15 @@ def of_topology(path: Path) -> dict[str, str]:
 
     try:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
-    except OSError as err:
+    except (OSError, UnicodeDecodeError) as err:
+        why = err.strerror if isinstance(err, OSError) else f"byte {err.start} is not UTF-8"
         raise Fault(
-            f"{path}: {err.strerror}: pass Slurm's topology.conf", code="input.unreadable-file"
-        ) from None
-    except UnicodeDecodeError as err:
-        raise Fault(
-            f"{path}: byte {err.start} is not UTF-8: pass Slurm's topology.conf",
-            code="input.unreadable-file",
+            f"{path}: {why}: pass Slurm's topology.conf", code="input.unreadable-file"
         ) from None
     found: dict[str, str] = {}
     for line in text.splitlines():
-        fields = dict(re.findall(r"(\w+)=(\S+)", line.partition("#")[0]))
-        fields = {key.lower(): value for key, value in fields.items()}
+        found_in = re.findall(r"(\w+)=(\S+)", line.partition("#")[0])
+        fields = {key.lower(): value for key, value in found_in}
         if "switchname" in fields and "nodes" in fields:
             try:
                 nodes = nodelist_expand(fields["nodes"])

@@ -17,6 +17,7 @@ from scipy import sparse
 from scipy.sparse.linalg import lsmr
 
 from plumbline.analysis.distributions import normal_isf, normal_sf, t_sf
+from plumbline.analysis.screen.detection import LEAST, MAD_EFFICIENCY
 from plumbline.analysis.screen.repeats import middle
 from plumbline.analysis.stats import MAD_TO_STD
 
@@ -109,7 +110,7 @@ def _fit(
         left / kept,
         # Residuals are too small by the part that the fit absorbed.
         max(scale / float(np.sqrt(np.median(kept))), 1e-3),
-        max(0.37 * (len(values) - fitted.sum()), 1.0),
+        max(MAD_EFFICIENCY * (len(values) - fitted.sum()), 1.0),
         fitted[low] & fitted[high],
     )
 
@@ -177,7 +178,6 @@ def judge(
     steady: np.ndarray,
     row: int,
     rate: float,
-    least: float,
 ) -> Slow:
     """Judge the pairs of one night, with their residuals on earlier nights.
 
@@ -219,6 +219,6 @@ def judge(
     many = long / 0.4 < p / 0.6
     p = np.minimum(p / 0.6, long / 0.4)
     size = np.where(many, -sums / measured, size)
-    flagged = (p < rate) & (size >= least)
+    flagged = (p < rate) & (size >= LEAST)
     suspect = (np.minimum(p, alone) < 1e-3) & ~flagged
     return Slow(p, size, flagged, suspect, np.where(many, row, since))

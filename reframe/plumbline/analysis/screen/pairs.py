@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from plumbline.analysis.screen import detection, links, uplinks
+from plumbline.analysis.screen.detection import FigureTable
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import natural
 from plumbline.analysis.screen.links import PairFit
-from plumbline.analysis.screen.tracking import track
+from plumbline.analysis.screen.tracking import Tracker, track
 from plumbline.analysis.screen.units import Name, PeerGroup
 
 #: Note of a pair of which either node may be the slow one.
@@ -62,15 +62,11 @@ class PairGroup(PeerGroup):
         #: Row and link -> what the pairs across it lost together.
         self.lost: dict[tuple[int, uplinks.Link], float] = {}
         self.few_links()
-        nodes = sorted({node for _, pair in self.values for node in pair}, key=natural)
+        nodes = sorted({node for _, pair in self.group.pairs for node in pair}, key=natural)
         number = {node: i for i, node in enumerate(nodes)}
         switches, of_switch = self.switch_of(nodes)
         fits = self.fits(number)
-        known_loss = self.links(fits, of_switch, switches)
-        for row, night in fits.items():
-            # A slow link would be attributed to the nodes that have many pairs across it.
-            if (loss := known_loss(row, night)).any():
-                fits[row] = links.without(night, loss, len(nodes))
+        self.links(fits, of_switch, switches)
         effects = np.full((len(self.nights), len(nodes)), np.nan)
         factors = np.ones(effects.shape)
         for row, night in fits.items():
@@ -79,8 +75,9 @@ class PairGroup(PeerGroup):
             factors[row] = links.PARTNERS / np.maximum(night.partners, 1)
         if np.isfinite(effects).any():
             units: list[Name] = [(node,) for node in nodes]
-            tracker = self.tracker(effects, factors, self.kinds(units, effects))
-            self.track_all([("node", units, tracker)], [], of_switch, switches)
+            table = FigureTable(effects, factors, self.kinds(units, effects), self.floor)
+            chain = [("node", units, Tracker(table, self.rate))]
+            self.track_all(chain, [], of_switch, switches)
         if self.within:
             known = self.within.known
             self.flagged = [f for f in self.flagged if f.kind != "node" or f.name[0] not in known]
@@ -92,7 +89,7 @@ class PairGroup(PeerGroup):
     def fits(self, number: dict[str, int]) -> dict[int, PairFit]:
         """Fit each night's pairs, by row; nights with too few are skipped."""
         rows: dict[int, list[tuple[int, int, float, int]]] = collections.defaultdict(list)
-        for (night, pair), values in self.values.items():
+        for (night, pair), values in self.group.pairs.items():
             row, (one, other) = self.row[night], pair
             lost = self.lost.get((row, self.link_of(pair)), 0.0)
             across = self.group.across.get((night, pair), 0)
@@ -121,17 +118,16 @@ class PairGroup(PeerGroup):
 
     def few_links(self) -> None:
         """Compare each link with its own earlier nights, if there are too few for peers."""
-        names = {self.switches.get(node) for _, pair in self.values for node in pair}
+        names = {self.switches.get(node) for _, pair in self.group.pairs for node in pair}
         if self.group.within is None or len(names) >= detection.FEWEST:
             return
-        healthy = self.healthy_nodes()
         levels: dict[int, list[float]] = collections.defaultdict(list)
         for (night, _), values in self.group.within.pairs.items():
             levels[self.row[night]] += [self.sign * math.log(value) for value in values]
         cells: dict[int, dict[tuple[uplinks.Link, int], list[float]]] = {}
-        for (night, pair), values in self.values.items():
+        for (night, pair), values in self.group.pairs.items():
             row, link = self.row[night], self.link_of(pair)
-            if link[0] and levels[row] and healthy(row, pair):
+            if link[0] and levels[row] and self.healthy(row, pair):
                 level = float(np.median(levels[row]))
                 of = link, self.group.across.get((night, pair), 0)
                 cell = cells.setdefault(row, {}).setdefault(of, [])
@@ -142,11 +138,11 @@ class PairGroup(PeerGroup):
             self.judged += len(losses)
             self.sure |= bool(losses) and row == len(self.nights) - 1
             slow = {link: one for link, one in losses.items() if self.is_slow(link, one, active)}
+            suspects = [link for link, one in losses.items() if one.suspect]
             if slow:
                 # One slow uplink makes several links slow, not all of them as certainly.
-                slow |= {link: one for link, one in losses.items() if uplinks.is_suspect(one)}
+                slow |= {link: losses[link] for link in suspects}
             # What another night may show to be slow is no level of a healthy one.
-            suspects = [link for link, one in losses.items() if uplinks.is_suspect(one)]
             history.add(night_cells, {*slow, *suspects})
             self.lost |= {(row, link): one.loss for link, one in slow.items()}
             self.track_links(row, uplinks.explained(slow, losses), losses, active)
@@ -156,21 +152,13 @@ class PairGroup(PeerGroup):
         for spell in active.values():
             spell.flag.until = None
 
-    def healthy_nodes(self) -> Callable[[int, Name], bool]:
-        """Return a function of row and pair: whether the pairs within racks flagged neither node by
-        then."""
-        flagged = self.within.flagged if self.within else []
-        slow = [flag for flag in flagged if flag.kind == "node"]
-
-        def healthy(row: int, pair: Name) -> bool:
-            return not any(
-                flag.name[0] in pair
-                and self.row[flag.night] <= row
-                and (flag.until is None or row <= self.row[flag.until])
-                for flag in slow
-            )
-
-        return healthy
+    def healthy(self, row: int, pair: Name) -> bool:
+        """Return whether the pairs within racks flagged neither node of a pair by then."""
+        return not any(
+            flag.kind == "node" and flag.name[0] in pair and self.row[flag.night] <= row
+            and (flag.until is None or row <= self.row[flag.until])
+            for flag in (self.within.flagged if self.within else ())
+        )  # fmt: skip
 
     def is_slow(
         self, link: uplinks.Link, one: uplinks.LinkLoss, active: dict[Name, LastingFlag]
@@ -179,7 +167,7 @@ class PairGroup(PeerGroup):
         lost = max((of.lost for name, of in active.items() if {*name} <= {*link}), default=0.0)
         if lost:
             return one.loss > lost / 2
-        return one.p < self.rate and one.loss >= self.least
+        return one.p < self.rate and one.loss >= detection.LEAST
 
     def track_links(
         self,
@@ -207,11 +195,9 @@ class PairGroup(PeerGroup):
             flag = self.flag(kind, name, row, size, 1 - worst * len(losses), row, row, note)
             active[name] = LastingFlag(flag, loss)
 
-    def links(
-        self, fits: dict[int, PairFit], of_switch: np.ndarray, switches: list[Name]
-    ) -> Callable[[int, PairFit], np.ndarray]:
-        """Track the links between switches. Returns a function of a night that returns the known
-        loss of each pair's link."""
+    def links(self, fits: dict[int, PairFit], of_switch: np.ndarray, switches: list[Name]) -> None:
+        """Track the links between switches, and fit the nights again without the loss of slow ones:
+        it would be attributed to the nodes that have many pairs across them."""
         count = len(switches)
         residual = np.full((len(self.nights), count * count), np.nan)
         numbers = np.ones(residual.shape)
@@ -220,10 +206,10 @@ class PairGroup(PeerGroup):
                 residual[row], numbers[row] = links.by_link(night, of_switch, count)
         used = np.flatnonzero(np.isfinite(residual).any(axis=0))
         if len(used) < detection.FEWEST:
-            return lambda row, night: np.zeros(len(night.values))
-        tracker = self.tracker(
-            residual[:, used], 1 / np.maximum(numbers[:, used], 1), np.zeros(len(used), int)
-        )
+            return
+        factors, kinds = 1 / np.maximum(numbers[:, used], 1), np.zeros(len(used), int)
+        table = FigureTable(residual[:, used], factors, kinds, self.floor)
+        tracker = Tracker(table, self.rate)
         track([tracker], [])
         names: list[Name] = [
             (switches[k // count][0], switches[k % count][0]) for k in used.tolist()
@@ -231,8 +217,7 @@ class PairGroup(PeerGroup):
         self.take("link", names, tracker)
         self.judged += tracker.judged
         place = {link: i for i, link in enumerate(used.tolist())}
-
-        def known_loss(row: int, night: PairFit) -> np.ndarray:
+        for row, night in fits.items():
             one, other = of_switch[night.first], of_switch[night.second]
             link = np.minimum(one, other) * count + np.maximum(one, other)
             slow = {spell.unit for spell in tracker.spells
@@ -240,9 +225,9 @@ class PairGroup(PeerGroup):
                     and (spell.ended is None or row < spell.ended)}  # fmt: skip
             slow |= {unit for unit, p in tracker.suspects.get(row, ()) if p < 1e-3}
             units = [place.get(int(k), -1) for k in link]
-            return np.array([residual[row, used[u]] if u in slow else 0.0 for u in units])
-
-        return known_loss
+            loss = np.array([residual[row, used[u]] if u in slow else 0.0 for u in units])
+            if loss.any():
+                fits[row] = links.without(night, loss, len(of_switch))
 
     def pairs(self, fits: dict[int, PairFit], nodes: list[str]) -> None:
         """Flag the pairs that are slow themselves, until a measurement shows a recovery."""
@@ -255,7 +240,7 @@ class PairGroup(PeerGroup):
             named = [(nodes[one], nodes[other]) for one, other in ends_of]
             of_several = [(self.nights[row], pair) in self.group.steady for pair in named]
             steady = np.array(of_several) | (night.repeats > 1)
-            slow = links.judge(night, earlier, steady, row, rate, self.least)
+            slow = links.judge(night, earlier, steady, row, rate)
             self.judged += len(night.values)
             self.sure |= row == len(self.nights) - 1
             for k, (ends, pair) in enumerate(zip(ends_of, named, strict=True)):

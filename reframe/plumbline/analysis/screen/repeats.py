@@ -92,8 +92,8 @@ def combine(
     scale, common = noise, 0.0
     if len(inside) >= 20:
         within = max(MAD_TO_STD * float(np.median(np.abs(inside))), LEAST_NOISE)
-        common = max(noise**2 - within**2 / usual, 0.0) / (
-            max(noise**2 - within**2 / usual, 0.0) + within**2)  # fmt: skip
+        between = max(noise**2 - within**2 / usual, 0.0)
+        common = between / (between + within**2)
         scale = within
         # The common part of repeats is only used if it is larger than its uncertainty.
         if common < 2 * np.sqrt(2 / (MAD_EFFICIENCY * len(inside))):

@@ -19,11 +19,9 @@ from plumbline.check.record import Record
 #: of a bond; of a GPU; of the CPUs.
 COMPARED = {
     network.FACT: ("mtu", "speed", "rate", "state", "lower"),
-    throttling.FACT: (
-        "power_limit", "max_clock", "max_memory_clock", "max_link", "ecc",
-    ),
+    throttling.FACT: ("power_limit", "max_clock", "max_memory_clock", "max_link", "ecc"),
     "cpu.": ("max_frequency", "quota"),
-}  # fmt: skip
+}
 
 #: Share of the nodes that must agree. As for values, up to a quarter may be wrong at once.
 AGREE = 0.75
@@ -40,17 +38,17 @@ def differing(records: Iterable[Record], night: str) -> list[Flag]:
         of_partition = partitions[record.system, record.partition]
         for node, facts in record.hosts.items():
             of_partition.setdefault(node, {}).update(facts)
-    found = [flag for nodes in partitions.values() for flag in _of_partition(nodes, night)]
+    found = []
+    for nodes in partitions.values():
+        differences: dict[str, list[str]] = defaultdict(list)
+        for prefix in COMPARED:
+            for node, text in _of_kind(nodes, prefix):
+                differences[node].append(text)
+        found += [
+            Flag(night, "setting", (node,), 0.0, 1.0, night, evidence=evidence)
+            for node, evidence in differences.items()
+        ]
     return sorted(found, key=lambda flag: flag.name)
-
-
-def _of_partition(nodes: Mapping[str, Mapping[str, str]], night: str) -> Iterable[Flag]:
-    differences: dict[str, list[str]] = defaultdict(list)
-    for prefix in COMPARED:
-        for node, text in _of_kind(nodes, prefix):
-            differences[node].append(text)
-    for node, evidence in differences.items():
-        yield Flag(night, "setting", (node,), 0.0, 1.0, night, evidence=evidence)
 
 
 def _of_kind(nodes: Mapping[str, Mapping[str, str]], prefix: str) -> Iterable[tuple[str, str]]:
@@ -73,10 +71,5 @@ def _of_kind(nodes: Mapping[str, Mapping[str, str]], prefix: str) -> Iterable[tu
         if agreed and count >= FEWEST - 1:
             for node, facts in reported.items():
                 if (own := facts.get(fact, "")) != value:
-                    yield (
-                        node,
-                        (
-                            f"{fact.removeprefix(network.FACT)} is {own or 'missing'}; {value} on "
-                            f"{count} of {len(reported)} nodes"
-                        ),
-                    )
+                    differs = f"{fact.removeprefix(network.FACT)} is {own or 'missing'}"
+                    yield node, f"{differs}; {value} on {count} of {len(reported)} nodes"

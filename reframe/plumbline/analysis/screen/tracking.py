@@ -6,12 +6,12 @@ Pure: builds on :mod:`plumbline.analysis.screen.detection`, which judges a singl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from plumbline.analysis.screen import detection
-from plumbline.analysis.screen.detection import LEAST, LEAST_NOISE, MEMORY, RATE, Night, judge
+from plumbline.analysis.screen.detection import LEAST, MEMORY, FigureTable, Night, judge
 
 #: Log likelihood ratio from which a slow unit has recovered.
 _RECOVERED = 7.0
@@ -53,8 +53,7 @@ class SlowSpell:
 class Tracker:
     """Tracks units night by night, from what is known on each.
 
-    :ivar values: nights x units; see :func:`plumbline.analysis.screen.detection.judge` for
-        ``factors``, ``kinds``, ``rate``, ``least`` and ``floor``.
+    :ivar rate: accepted rate of false alarms, per unit and night.
     :ivar suspects: row -> units and p-values, worst first.
     :ivar together: row -> share of the units that fell together.
     :ivar begin: first row that later ones are compared with. :ivar start: first row that the last
@@ -63,12 +62,8 @@ class Tracker:
         night.
     """
 
-    values: np.ndarray
-    factors: np.ndarray
-    kinds: np.ndarray
-    rate: float = RATE
-    least: float = LEAST
-    floor: float = LEAST_NOISE
+    table: FigureTable
+    rate: float
     spells: list[SlowSpell] = field(default_factory=list)
     suspects: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     together: dict[int, float] = field(default_factory=dict)
@@ -78,8 +73,13 @@ class Tracker:
     start: int = 0
 
     def __post_init__(self) -> None:
-        self.known = np.zeros(self.values.shape, bool)
-        self.shift = np.zeros(self.values.shape)
+        self.known = np.zeros(self.table.values.shape, bool)
+        self.shift = np.zeros(self.table.values.shape)
+
+    def unexplained(self, nights: slice) -> FigureTable:
+        """Return some nights' values without what larger units explain."""
+        table = self.table.of(nights)
+        return replace(table, values=table.values - self.shift[nights])
 
     def step(self, row: int) -> Night:
         """Judge one night; nights are judged in order."""
@@ -88,23 +88,15 @@ class Tracker:
             self.known[row, spell.unit] = True
         window = slice(max(self.begin, row - MEMORY + 1), row + 1)
         self.start = window.start
-        values = (self.values - self.shift)[window]
-        found = judge(
-            values,
-            self.factors[window],
-            self.kinds,
-            self.known[window],
-            self.rate,
-            self.least,
-            self.floor,
-        )
+        found = judge(self.unexplained(window), self.known[window], self.rate)
         for spell in active:
             self._update(spell, row, found.residual[-1, spell.unit])
         if found.together:
             self.together[row] = found.together
         if found.fallen is not None:
             # From now on they are two groups; their common past is no reference for either.
-            self.kinds = self.kinds + found.fallen * (self.kinds.max() + 1)
+            kinds = self.table.kinds
+            self.table = replace(self.table, kinds=kinds + found.fallen * (kinds.max() + 1))
             self.begin = row
         for unit in np.flatnonzero(found.slow):
             self._flag(int(unit), row, window.start, found)
@@ -117,21 +109,15 @@ class Tracker:
         return found
 
     def _flag(self, unit: int, row: int, start: int, found: Night) -> None:
-        since = start + int(found.start[unit])
         chance = found.p[unit] * found.judged.sum()
         spell = SlowSpell(
-            unit,
-            row,
-            since,
-            float(found.size[unit]),
-            float(1 - min(chance, 1.0)),
-            expected=float(found.expected[unit]),
-            noise=found.noise,
-            better_from=row,
-        )
+            unit, row, row, float(found.size[unit]), float(1 - min(chance, 1.0)),
+            expected=float(found.expected[unit]), noise=found.noise, better_from=row,
+        )  # fmt: skip
         spell.since = self._start(spell, start, row, found.residual[:, unit])
         slow = found.residual[spell.since - start :, unit]
-        weights = np.where(np.isfinite(slow), 1 / self.factors[spell.since : row + 1, unit], 0.0)
+        factors = self.table.factors[spell.since : row + 1, unit]
+        weights = np.where(np.isfinite(slow), 1 / factors, 0.0)
         spell.weight = float(weights.sum())
         spell.lost = float((weights * np.nan_to_num(spell.expected - slow)).sum())
         self.spells.append(spell)
@@ -141,7 +127,7 @@ class Tracker:
         """Return the night from which the slow level fits the values better than the usual one."""
         loss = spell.size
         gain = loss * (spell.expected - loss / 2 - residual)
-        gain = np.nan_to_num(gain / self.factors[start : row + 1, spell.unit])
+        gain = np.nan_to_num(gain / self.table.factors[start : row + 1, spell.unit])
         gain = gain[: spell.flagged - start + 1]
         return start + int(np.argmax(np.cumsum(gain[::-1])[::-1]))
 
@@ -149,9 +135,9 @@ class Tracker:
         """Record whether a flagged unit has recovered."""
         if np.isnan(residual):
             return
-        factor = self.factors[row, spell.unit]
+        factor = self.table.factors[row, spell.unit]
         # Compared with its average loss: the one that it was flagged for is often the largest.
-        loss = max(spell.lost / spell.weight, self.least)
+        loss = max(spell.lost / spell.weight, LEAST)
         # One night does not show a recovery.
         step = loss * (residual - spell.expected + loss / 2) / (spell.noise**2 * factor)
         spell.lost += (spell.expected - residual) / factor
@@ -167,14 +153,14 @@ class Tracker:
     def redate(self) -> None:
         """Date the starts again, with all nights."""
         for spell in self.spells:
-            end = spell.until if spell.until is not None else len(self.values) - 1
+            end = spell.until if spell.until is not None else len(self.known) - 1
             if end <= spell.flagged:
                 continue
             first = max(0, spell.flagged - MEMORY + 1)
-            others = np.where(self.known, np.nan, self.values - self.shift)[first : end + 1]
-            common, _ = detection.common_mode(others, self.kinds, passes=2)
-            residual = (self.values - self.shift)[first : end + 1, spell.unit]
-            residual = residual - common[:, self.kinds[spell.unit]]
+            table = self.unexplained(slice(first, end + 1))
+            others = np.where(self.known[first : end + 1], np.nan, table.values)
+            common, _ = detection.common_mode(others, table.kinds, passes=2)
+            residual = table.values[:, spell.unit] - common[:, table.kinds[spell.unit]]
             slow = residual[spell.flagged - first :]
             spell.size = float(spell.expected - np.nanmedian(slow))
             if spell.size > 0:
@@ -192,8 +178,8 @@ def _parent_values(part: Tracker, of: np.ndarray, window: slice) -> tuple[np.nda
 
     :arg of: number of each unit's parent; -1 without one.
     """
-    values, factors, known = part.values[window], part.factors[window], part.known[window]
-    fitted = detection.fit(values, factors, part.kinds, known, known, part.floor)
+    table, known = part.table.of(window), part.known[window]
+    fitted = detection.fit(table, known, known)
     above = fitted.residual - fitted.level(-2)
     order = np.argsort(of, kind="stable")
     order = order[of[order] >= 0]
@@ -209,7 +195,7 @@ def _parent_values(part: Tracker, of: np.ndarray, window: slice) -> tuple[np.nda
     enough = measured >= np.maximum(2, sizes / 2)
     return (
         np.where(enough, middle, np.nan),
-        detection.MEDIAN * np.median(factors) / np.maximum(measured, 1),
+        detection.MEDIAN * np.median(table.factors) / np.maximum(measured, 1),
     )
 
 
@@ -226,13 +212,14 @@ def track(
     :arg values_of: sets the last tracker's values of a row, and of those before it, if they depend
         on what was known in that night.
     """
-    settled = [np.zeros(tracker.values.shape) for tracker in chain]
-    for row in range(len(chain[0].values)):
+    settled = [np.zeros(tracker.shift.shape) for tracker in chain]
+    for row in range(len(settled[0])):
         if values_of is not None:
             values_of(row, chain[-1])
         window = slice(max(0, row - MEMORY + 1), row + 1)
         for whole, part, of in zip(chain[-2::-1], chain[:0:-1], parents[::-1], strict=True):
-            whole.values[window], whole.factors[window] = _parent_values(part, of, window)
+            values, factors = _parent_values(part, of, window)
+            whole.table.values[window], whole.table.factors[window] = values, factors
         found: list[Night] = []
         for depth, tracker in enumerate(chain):
             if depth:

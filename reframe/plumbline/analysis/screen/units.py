@@ -5,30 +5,30 @@
 
 from __future__ import annotations
 
-import abc
 import math
-import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from plumbline.analysis.screen import detection, repeats
-from plumbline.analysis.screen.combination import FigureTable, combine
+from plumbline.analysis.screen.combination import combine
+from plumbline.analysis.screen.detection import FigureTable
 from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import Group, natural
 from plumbline.analysis.screen.repeats import Cells
 from plumbline.analysis.screen.tracking import Tracker, track
+from plumbline.analysis.stats import without_warnings
 from plumbline.core.text import pluralize
 
-Values = dict[tuple[str, tuple[str, ...]], list[float]]
 Name = tuple[str, ...]
 #: Note of a unit that no figure alone shows.
 _TOGETHER = "not certain from any figure alone"
 _PLURAL = {"node": "nodes", "gpu": "GPUs", "link": "links", "switch": "switches"}
 
 
-class PeerGroup(abc.ABC):
-    """The screening of one group.
+class PeerGroup:
+    """The screening of one group; ``run`` of its kinds screens all nights.
 
     :ivar flagged: the slow units. :ivar suspects: night, kind and name, and p-value of others.
     :ivar messages: what could not be judged, and why.
@@ -37,21 +37,11 @@ class PeerGroup(abc.ABC):
     :ivar sure: whether the last night was judged. :ivar fell: whether too many of it fell at once.
     """
 
-    def __init__(
-        self,
-        group: Group,
-        values: Values,
-        nights: list[str],
-        switches: dict[str, str],
-        rate: float,
-        least: float,
-    ):
-        self.group, self.nights, self.switches = group, nights, switches
-        self.rate, self.least = rate, least
+    def __init__(self, group: Group, nights: list[str], switches: dict[str, str], rate: float):
+        self.group, self.nights, self.switches, self.rate = group, nights, switches, rate
         self.row = {night: row for row, night in enumerate(nights)}
         self.sign = -1.0 if group.better == "lower" else 1.0
-        self.values = values
-        self.floor = detection.floor_of([value for rows in values.values() for value in rows])
+        self.floor = detection.floor_of([v for rows in group.pairs.values() for v in rows])
         self.flagged: list[Flag] = []
         self.suspects: list[tuple[int, tuple[str, Name], float]] = []
         self.messages: list[str] = []
@@ -59,10 +49,6 @@ class PeerGroup(abc.ABC):
         self.judged = 0
         self.sure = False
         self.fell = False
-
-    @abc.abstractmethod
-    def run(self) -> None:
-        """Screen all nights."""
 
     def report(self, line: str) -> None:
         """Add a message."""
@@ -102,15 +88,10 @@ class PeerGroup(abc.ABC):
         self.flagged.append(flag)
         return flag
 
-    def tracker(
-        self, values: np.ndarray, factors: np.ndarray, kinds: np.ndarray, rate: float = 0.0
-    ) -> Tracker:
-        return Tracker(values, factors, kinds, rate or self.rate, self.least, self.floor)
-
-    def parent_tracker(self, count: int, rate: float = 0.0) -> Tracker:
-        """Return a tracker of so many parents, whose values are not known yet."""
+    def empty(self, count: int) -> FigureTable:
+        """Return the table of so many units, whose values are not known yet."""
         shape = len(self.nights), count
-        return self.tracker(np.full(shape, np.nan), np.ones(shape), np.zeros(count, int), rate)
+        return FigureTable(np.full(shape, np.nan), np.ones(shape), np.zeros(count, int), self.floor)
 
     def take(self, kind: str, names: list[Name], tracker: Tracker) -> None:
         """Add what a tracker found, with names for numbers."""
@@ -150,7 +131,8 @@ class PeerGroup(abc.ABC):
         :arg values_of: sets the units' values of a row and of those before it.
         """
         if len(switches) >= detection.FEWEST:
-            chain = [("switch", switches, self.parent_tracker(len(switches))), *chain]
+            tracker = Tracker(self.empty(len(switches)), self.rate)
+            chain = [("switch", switches, tracker), *chain]
             parents = [of_switch, *parents]
         track([tracker for _, _, tracker in chain], parents, values_of)
         self.judged += chain[-1][2].judged
@@ -219,14 +201,10 @@ class UnitGroup(PeerGroup):
                     self.too_few(int(row), count, "GPU" if of_gpus else "node")
 
     def run(self) -> None:
-        self.track_units(self.table.values, self.table.factors, self.table.kinds)
+        self.track_units(self.table)
 
     def track_units(
-        self,
-        values: np.ndarray,
-        factors: np.ndarray,
-        kinds: np.ndarray,
-        values_of: Callable[[int, Tracker], None] | None = None,
+        self, table: FigureTable, values_of: Callable[[int, Tracker], None] | None = None
     ) -> None:
         """Track the units, and the nodes of GPUs and switches of nodes."""
         if self.repeated:
@@ -243,12 +221,12 @@ class UnitGroup(PeerGroup):
             half = self.rate / 2
             each = half * len(nodes) / len(self.units)
             chain = [
-                ("node", [(node,) for node in nodes], self.parent_tracker(len(nodes), half)),
-                ("gpu", self.units, self.tracker(values, factors, kinds, each)),
+                ("node", [(n,) for n in nodes], Tracker(self.empty(len(nodes)), half)),
+                ("gpu", self.units, Tracker(table, each)),
             ]
             parents = [of_node]
         else:
-            chain = [("node", self.units, self.tracker(values, factors, kinds))]
+            chain = [("node", self.units, Tracker(table, self.rate))]
         switches, of_switch = self.switch_of(nodes)
         self.track_all(chain, parents, of_switch, switches, values_of)
 
@@ -262,7 +240,7 @@ class CombinedGroup(UnitGroup):
     def __init__(self, parts: list[UnitGroup]):
         one = parts[0]
         group = Group(f"{len(parts)} figures together", "higher")
-        super().__init__(group, {}, one.nights, one.switches, one.rate, one.least)
+        super().__init__(group, one.nights, one.switches, one.rate)
         self.parts = parts
         self.scores: dict[int, np.ndarray] = {}
 
@@ -273,54 +251,38 @@ class CombinedGroup(UnitGroup):
         )
         self.repeated = any(part.repeated for part in self.parts)
         figures = [self.widened(part) for part in self.parts]
-        empty = np.full((len(self.nights), len(self.units)), np.nan)
 
         def values_of(row: int, tracker: Tracker) -> None:
             window = slice(max(0, row - detection.MEMORY + 1), row + 1)
-            tables = [
-                FigureTable(one.values[window], one.factors[window], one.kinds, one.floor)
-                for one in figures
-            ]
+            tables = [one.of(window) for one in figures]
             values, factors, scores = combine(tables, tracker.known[window])
-            tracker.values[window], tracker.factors[window] = values, factors
+            tracker.table.values[window], tracker.table.factors[window] = values, factors
             self.scores[row] = scores[:, -1]
 
-        kinds = np.zeros(len(self.units), int)
-        self.track_units(empty, np.ones(empty.shape), kinds, values_of)
+        self.track_units(self.empty(len(self.units)), values_of)
+        for flag in self.flagged:
+            self.explain(flag)
 
     def widened(self, part: UnitGroup) -> FigureTable:
         """Return a figure's table with a column for each unit of all figures."""
         place = {unit: i for i, unit in enumerate(self.units)}
         columns = [place[unit] for unit in part.units]
-        shape = len(self.nights), len(self.units)
-        values, factors = np.full(shape, np.nan), np.ones(shape)
-        kinds = np.zeros(len(self.units), int)
-        values[:, columns], factors[:, columns] = part.table.values, part.table.factors
-        kinds[columns] = part.table.kinds
-        return FigureTable(values, factors, kinds, part.floor)
+        table = replace(self.empty(len(self.units)), floor=part.floor)
+        table.values[:, columns], table.factors[:, columns] = part.table.values, part.table.factors
+        table.kinds[columns] = part.table.kinds
+        return table
 
-    def flag(
-        self,
-        kind: str,
-        name: Name,
-        night: int,
-        size: float,
-        confidence: float,
-        since: int,
-        until: int | None,
-        note: str = "",
-    ) -> Flag:
-        flag = super().flag(kind, name, night, size, confidence, since, until, _TOGETHER)
+    def explain(self, flag: Flag) -> None:
+        """Set the figures in which a flagged unit was slow."""
+        name, first, last = flag.name, self.row[flag.since], self.row[flag.night]
         mine = [
             unit[: len(name)] == name or (self.switches.get(unit[0]),) == name
             for unit in self.units
         ]
-        slow = np.array([self.scores[row][:, mine] for row in range(since, night + 1)])
-        with warnings.catch_warnings():
-            # A figure that was not measured on these nights.
-            warnings.simplefilter("ignore", RuntimeWarning)
+        slow = np.array([self.scores[row][:, mine] for row in range(first, last + 1)])
+        with without_warnings():
             mean = np.nan_to_num(np.nanmean(slow, axis=(0, 2)) * math.sqrt(len(slow)))
         groups = [self.parts[figure].group for figure in np.argsort(mean) if mean[figure] < -1]
         flag.evidence = [group.label for group in groups]
         flag.systems = {group.system for group in groups}
-        return flag
+        flag.note = _TOGETHER

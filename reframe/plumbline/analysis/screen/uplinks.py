@@ -46,6 +46,11 @@ class LinkLoss:
     loss: float
     p: float
 
+    @property
+    def suspect(self) -> bool:
+        """Whether another night would help to decide."""
+        return self.p < SUSPECT_LONG
+
 
 @dataclass
 class LinkHistory:
@@ -121,8 +126,3 @@ def explained(
         if len(own) > 1 and own == slow.keys():
             return {(name,): float(np.mean([slow[link].loss for link in own]))}
     return {link: one.loss for link, one in slow.items()}
-
-
-def is_suspect(one: LinkLoss) -> bool:
-    """Return whether another night would help to decide."""
-    return one.p < SUSPECT_LONG
