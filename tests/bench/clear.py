@@ -19,8 +19,8 @@ from bench.compare import table
 
 #: Healthy nodes and slow ones that are judged for each line of the page, and the seed.
 HEALTHY, SLOW, SEED = 1000, 400, 20261124
-#: Loss of the slow ones.
-LOSS = 0.05
+#: Loss of the slow ones, and the one that a go excludes.
+LOSS, MARGIN = 0.05, comparison.ClearRules.margin
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,8 @@ def outcomes(site: Site, slow: dict[int, int], seed: int = SEED) -> dict[int, Co
             if number < count:
                 now = [replace(figure, now=figure.now + np.log1p(-LOSS) * (n < lost))
                        for n, figure in enumerate(made)]  # fmt: skip
-                names, _ = comparison.verdicts(
-                    comparison.compare(now, fleets), ["higher"] * len(now)
-                )
+                compared = comparison.compare(now, fleets)
+                names, _ = comparison.verdicts(compared, ["higher"] * len(now), MARGIN)
                 found[lost][_whole(names)] += 1
     return found
 

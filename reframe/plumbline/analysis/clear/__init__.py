@@ -30,7 +30,6 @@ from plumbline.analysis.clear.comparison import (
     compare,
     verdicts,
 )
-from plumbline.analysis.distributions import t_isf
 from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.screen.input import NIGHT_HOURS, Group, natural, of_series
 from plumbline.core.errors import Fault
@@ -50,6 +49,8 @@ ORDER = ("regressed", "too little data", "unchanged")
 NOW = "~now"
 #: Most peers that are used: the error of the median of 100 is an eighth of the noise of one value.
 PEERS = 100
+#: Age in days up to which a night of the peers is used for their present level.
+DAYS = 14
 
 #: The test case of a record or of the key of a series, the same on all nodes.
 _check_of = attrgetter("system", "partition", "environment", "check")
@@ -106,18 +107,17 @@ def clear_node(
     node: str,
     sessions: Collection[str],
     select: Selection,
-    before: str = "",
-    aside: Collection[str] = (),
-    rules: ClearRules | None = None,
+    before: str,
+    aside: Collection[str],
+    rules: ClearRules,
 ) -> Clearance:
     """Judge a node by sessions of the history.
 
     :arg sessions: those in which it was measured now, one at least.
     :arg aside: nodes that are no peers, as they are judged too: they may be slow alike.
     :arg before: name of a session, or the beginning of one; the node's own nights are those before
-        it. By default all on which screening does not flag it.
+        it. If it is empty, all on which screening does not flag it.
     """
-    rules = rules or ClearRules()
     wanted = set(sessions)
     found = history.series(select, samples=False)
     known = {_check_of(s.key) for s in found}
@@ -126,7 +126,7 @@ def clear_node(
     first = min(wanted)
     marked = _marked(found, node, wanted)
     tonight = _night_of(marked, first)
-    cutoff = _days_before(first, rules.days)
+    cutoff = f"{_start(first) - datetime.timedelta(days=DAYS):%Y%m%dT%H%M%S}"
     groups = [_few(group, node, {*aside} - {node}) for group in of_series(marked)]
     slow = _slow_nights(groups, node)
     rows, figures = [], []
@@ -135,9 +135,9 @@ def clear_node(
             figures.append(_figure(group, unit, tonight, cutoff, slow, before))
             rows.append(_row(group, unit, figures[-1]))
     compared = compare(figures)
-    names, adjusted = verdicts(compared, [row.better for row in rows], rules)
+    names, adjusted = verdicts(compared, [row.better for row in rows], rules.margin)
     for row, pair, name, p in zip(rows, compared, names, adjusted, strict=True):
-        _fill(row, pair, name, p, rules)
+        _fill(row, pair, name, p, rules.margin)
     rows.sort(key=lambda row: (ORDER.index(row.verdict), row.difference, row.label, row.unit))
     chosen = Selection(sessions=tuple(wanted))
     cases = _cases(history, node, chosen)
@@ -199,11 +199,6 @@ def _start(session: str) -> datetime.datetime:
     return datetime.datetime.strptime(session[:15], "%Y%m%dT%H%M%S")
 
 
-def _days_before(session: str, days: float) -> str:
-    """Return the earliest name of a session at most so many days before one."""
-    return f"{_start(session) - datetime.timedelta(days=days):%Y%m%dT%H%M%S}"
-
-
 def _few(group: Group, node: str, aside: Collection[str]) -> Group:
     """Return a group with the node and :data:`PEERS` others: those measured on most of the node's
     nights, and those measured last. In sweeps of a part of the nodes each day these differ."""
@@ -231,8 +226,7 @@ def _slow_nights(groups: list[Group], node: str) -> tuple[str, str]:
         for group in groups
     ]
     flags = [flag for flag in screen.screen(earlier).flagged
-             if flag.drained or flag.until is not None if flag.name[0] == node
-             and flag.kind in ("node", "gpu")]  # fmt: skip
+             if flag.name[0] == node and flag.kind in ("node", "gpu")]  # fmt: skip
     if not flags:
         return NOW, ""
     last = max(flags, key=lambda flag: flag.since)
@@ -290,7 +284,7 @@ def _fill(
     pair: tuple[Expected | None, Expected | None],
     verdict: str,
     adjusted: float,
-    rules: ClearRules,
+    margin: float,
 ) -> None:
     sign = -1.0 if row.better == "lower" else 1.0
     row.verdict, row.adjusted = verdict, adjusted
@@ -303,17 +297,16 @@ def _fill(
     if decides is None:
         row.reason = "neither earlier nights of the node nor enough peers to compare with"
         return
-    half = float(t_isf(1 - rules.confidence, decides.df)) * decides.sharp
     row.difference, row.low, row.high = (
-        math.expm1(decides.difference + step) for step in (0.0, -half, half)
+        math.expm1(decides.difference + step) for step in (0.0, -decides.reach, decides.reach)
     )
     if verdict == "too little data":
-        row.reason = f"a loss of {100 * rules.margin:g} % can neither be shown nor excluded"
+        row.reason = f"a loss of {100 * margin:g} % can neither be shown nor excluded"
     elif verdict == "regressed":
         slower = [
             f"{-math.expm1(one.difference):.1%} slower than {what}"
             for what, one in (("usual", own), ("its peers", peers))
-            if one is not None and one.difference <= -as_difference(rules.least, row.better)
+            if one is not None and one.difference <= -as_difference(detection.LEAST, row.better)
         ]
         row.reason = "; ".join(slower)
 

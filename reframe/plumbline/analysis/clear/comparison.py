@@ -21,6 +21,11 @@ from plumbline.analysis.distributions import chi2_sf, t_isf, t_sf
 from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.stats import MAD_TO_STD
 
+#: Probability that some figure of a healthy node is a no-go: half of the 1 % that is the aim, since
+#: noise with heavy tails doubles it (docs/clearing-power.md).
+RATE = 0.005
+#: Confidence with which a loss is excluded.
+CONFIDENCE = 0.95
 #: Fewest earlier nights that make a usual level of the node.
 NIGHTS = 3
 #: P-value below which the node's own noise is larger than its peers', and is used instead.
@@ -28,29 +33,19 @@ NOISIER = 0.05
 #: Differences between nights are clipped at this many robust standard deviations: heavy tails widen
 #: the noise, and a node that fell does so no more than they do.
 CLIP = 6.0
-#: Degrees of freedom of a standard deviation by MAD, per value; of successive differences, which
-#: share values, two thirds count.
-_MAD_DF = 0.37
+#: Of successive differences, which share values, two thirds count.
 _SUCCESSIVE = 2 / 3
 
 
 @dataclass(frozen=True)
 class ClearRules:
-    """What is a loss, and what a ``go`` needs.
+    """What a ``go`` needs.
 
-    :ivar rate: probability that some figure of a healthy node is a no-go: half of the 1 % that is
-        the aim, since noise with heavy tails doubles it (docs/clearing-power.md).
-    :ivar least: relative loss below which nothing is a no-go.
-    :ivar margin: relative loss that must be excluded, with ``confidence``, for a go.
-    :ivar days: age up to which a night of the peers is used for their present level.
-    :ivar allow_inconclusive: share of the figures that may have too little data in a go.
+    :ivar margin: relative loss that must be excluded.
+    :ivar allow_inconclusive: share of the figures that may have too little data.
     """
 
-    rate: float = 0.005
-    least: float = detection.LEAST
     margin: float = 0.05
-    confidence: float = 0.95
-    days: float = 14
     allow_inconclusive: float = 0.0
 
 
@@ -76,9 +71,10 @@ class Expected:
         """One-sided p-value of a loss."""
         return float(t_sf(-self.difference / self.error, self.df))
 
-    def low(self, confidence: float) -> float:
-        """Return the one-sided lower bound of the difference."""
-        return self.difference - float(t_isf(1 - confidence, self.df)) * self.sharp
+    @property
+    def reach(self) -> float:
+        """Distance of the one-sided bounds of the difference from it."""
+        return float(t_isf(1 - CONFIDENCE, self.df)) * self.sharp
 
 
 @dataclass
@@ -252,7 +248,7 @@ def _expectations(
     distance = now - fleet.level
     error = fleet.noise * factor
     parts = [(error, fleet.noise_df), (fleet.shift, fleet.shift_df)]
-    of_peers = (fleet.spread, _MAD_DF * fleet.number)
+    of_peers = (fleet.spread, detection.MAD_EFFICIENCY * fleet.number)
     peers = _expected(fleet.level, fleet.number, distance, [*parts, of_peers], fleet.spread)
     known = np.isfinite(fleet.own)
     if known.sum() < NIGHTS:
@@ -307,30 +303,26 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def verdicts(
-    compared: list[tuple[Expected | None, Expected | None]],
-    better: list[str],
-    rules: ClearRules | None = None,
+    compared: list[tuple[Expected | None, Expected | None]], better: list[str], margin: float
 ) -> tuple[list[str], list[float]]:
     """Return each figure's verdict and its corrected p-value (NaN if nothing could be compared).
 
     * ``regressed`` if it is slower than either expectation, significantly and by
-      :attr:`ClearRules.least` at least;
-    * else ``unchanged`` if a loss of :attr:`ClearRules.margin` is excluded, compared with its own
-      nights, or with its peers if these are too few;
+      :data:`plumbline.analysis.screen.detection.LEAST` at least;
+    * else ``unchanged`` if a loss of ``margin`` is excluded, compared with its own nights, or with
+      its peers if these are too few;
     * else ``too little data``.
     """
-    rules = rules or ClearRules()
     tests = [(n, one) for n, pair in enumerate(compared) for one in pair if one is not None]
     adjusted = holm(np.array([one.p for _, one in tests])) if tests else np.zeros(0)
     found, smallest = ["too little data"] * len(compared), [math.nan] * len(compared)
     for n, pair in enumerate(compared):
         decides = pair[0] or pair[1]
-        excluded = decides is not None and decides.low(rules.confidence) > -as_difference(
-            rules.margin, better[n])  # fmt: skip
-        found[n] = "unchanged" if excluded else "too little data"
+        if decides and decides.difference - decides.reach > -as_difference(margin, better[n]):
+            found[n] = "unchanged"
     for (n, one), p in zip(tests, adjusted.tolist(), strict=True):
         smallest[n] = min(p, smallest[n]) if smallest[n] == smallest[n] else p
-        if p <= rules.rate and one.difference <= -as_difference(rules.least, better[n]):
+        if p <= RATE and one.difference <= -as_difference(detection.LEAST, better[n]):
             found[n] = "regressed"
     return found, smallest
 
