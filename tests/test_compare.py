@@ -712,4 +712,6 @@ def test_two_values_of_zero_noise_do_not_make_certainty():
 
 
 def test_a_comparison_of_nothing_is_not_a_go():
-    assert compare.compare([], []).verdict == "not enough data"
+    nothing = {"before": [], "after": [], "past": []}
+    found = compare.compare(sides.Sides(nothing, nothing), compare.Rules())
+    assert found.verdict == "not enough data"

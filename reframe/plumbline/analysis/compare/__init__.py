@@ -9,7 +9,7 @@ its nodes and its hour, so they are not independent evidence.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from plumbline.analysis import trend
 from plumbline.analysis.compare import hostfacts, judge, sides
 from plumbline.analysis.compare.hostfacts import Surroundings
 from plumbline.analysis.compare.judge import GroupChange
-from plumbline.analysis.compare.sides import Unmeasured, part, per_session
+from plumbline.analysis.compare.sides import Sides, Unmeasured, per_session
 from plumbline.analysis.stats import MAD_TO_STD
 from plumbline.core import units
 from plumbline.core.text import pluralize, shorten
@@ -30,6 +30,8 @@ ORDER = ("regressed", "changed", "only before", "too little data", "improved", "
          "unchanged")  # fmt: skip
 #: Overall verdict -> exit code.
 EXIT = {"go": 0, "no-go": 1, "not enough data": 2}
+#: Verdicts of a value outside its bounds.
+FAILED = ("fail", "above-ceiling")
 _SIGN = {"higher": 1, "lower": -1, "neither": 0}
 _PROBLEMS = {
     "regressed": "{} of {} figures regressed",
@@ -105,20 +107,22 @@ class FigureRow:
         return _SIGN[self.better]
 
     @property
-    def figure(self) -> str:
-        """The figure's name: metric, size and which of several."""
-        return self.key.figure
-
-    @property
-    def place(self) -> str:
-        """System, partition, environment, and the node if it is of one node."""
-        return self.key.place
-
-    @property
     def gain(self) -> float:
         """Sort key, the worst first; 0 without a difference."""
         gain = self.sign * self.difference if self.sign else -abs(self.difference)
         return 0.0 if np.isnan(gain) else gain
+
+    def add_side(self, side: str, values: np.ndarray, failed: int) -> None:
+        """Set the numbers of a side, ``before`` or ``after``, from the values of its sessions.
+
+        :arg failed: number of sessions in which it was outside its bounds.
+        """
+        median = float(np.median(values))
+        spread = MAD_TO_STD * float(np.median(np.abs(values - median)))
+        setattr(self, f"n_{side}", len(values))
+        setattr(self, f"median_{side}", median)
+        setattr(self, f"spread_{side}", spread / abs(median) if median else np.nan)
+        setattr(self, f"failed_{side}", failed)
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def compare_sessions(
     select: Selection,
     before: str,
     after: str,
-    rules: Rules | None = None,
+    rules: Rules,
     past: bool = True,
 ) -> Comparison:
     """Compare sessions of the history, and collect what else differs between them.
@@ -185,13 +189,8 @@ def compare_sessions(
     :arg past: use earlier sessions for noise and level.
     :raises Fault: if a side has no session, a session is on both, or nothing is selected.
     """
-    rules = rules or Rules()
     both = sides.load(history, select, before, after, past)
-    found = compare(both.series["before"], both.series["after"], both.series["past"], rules)
-    found.before, found.after = (
-        [row.session for row in both.sessions[side]] for side in ("before", "after")
-    )
-    found.unmeasured = both.unmeasured
+    found = compare(both, rules)
     if both.unended:
         found.notes.append(
             f"last:N skips sessions without an end (still running, or killed): "
@@ -217,19 +216,11 @@ def compare_sessions(
     return found
 
 
-def compare(
-    before: list[Series],
-    after: list[Series],
-    past: list[Series] | None = None,
-    rules: Rules | None = None,
-) -> Comparison:
-    """Compare two sets of sessions.
-
-    :arg past: earlier sessions. They give the noise and, if nothing changed since, the level.
-    """
-    rules = rules or Rules()
+def compare(both: Sides, rules: Rules) -> Comparison:
+    """Compare two sets of sessions. The past gives the noise and, if nothing changed since, the
+    level."""
     known_before, known_after, known_past = (
-        {series.key: series for series in side} for side in (before, after, past or [])
+        {series.key: series for series in both.series[side]} for side in ("before", "after", "past")
     )
     rows = [
         _row(key, known_before.get(key), known_after.get(key), rules.each_sample)
@@ -244,11 +235,10 @@ def compare(
             if row.key in known_past
         }
         whole = _judge(comparable, known_before, known_after, earlier, rules)
-    names_before, names_after = (
-        sorted({str(name) for series in side for name in series.sessions})
-        for side in (before, after)
-    )
-    return conclude(rows, whole, names_before, names_after, rules)
+    before, after = ([row.session for row in both.sessions[side]] for side in ("before", "after"))
+    found = conclude(rows, whole, before, after, rules)
+    found.unmeasured = both.unmeasured
+    return found
 
 
 def conclude(
@@ -261,13 +251,8 @@ def conclude(
     """
     rows.sort(key=lambda row: (ORDER.index(row.verdict), row.gain, row.key))
     verdict, reasons = _verdict(rows, whole, rules)
-    as_one = Whole(
-        difference=float(np.expm1(whole.difference)),
-        low=float(np.expm1(whole.low)),
-        high=float(np.expm1(whole.high)),
-        p=whole.p,
-        detectable=float(-np.expm1(-whole.detectable)),
-    )
+    moved, low, high = (float(np.expm1(x)) for x in (whole.difference, whole.low, whole.high))
+    as_one = Whole(moved, low, high, whole.p, float(-np.expm1(-whole.detectable)))
     return Comparison(rows, before, after, verdict, reasons, as_one, rules)
 
 
@@ -279,13 +264,8 @@ def _row(key: Key, before: Series | None, after: Series | None, each_sample: boo
     for name, series in (("before", before), ("after", after)):
         if series is not None:
             values = np.concatenate(list(per_session(series, each_sample).values()))
-            median = float(np.median(values))
-            spread = MAD_TO_STD * float(np.median(np.abs(values - median)))
-            failed = np.isin(series.verdicts.astype(str), ["fail", "above-ceiling"])
-            setattr(row, f"n_{name}", len(values))
-            setattr(row, f"median_{name}", median)
-            setattr(row, f"spread_{name}", spread / abs(median) if median else np.nan)
-            setattr(row, f"failed_{name}", len(set(series.sessions[failed])))
+            failed = np.isin(series.verdicts.astype(str), FAILED)
+            row.add_side(name, values, len(set(series.sessions[failed])))
     if after is None:
         row.verdict, row.reason = "only before", "not measured after"
     elif before is None:
@@ -310,12 +290,8 @@ def _judge(
         for side in (before, after, past)
     )
     found = judge.estimate(y, z, earlier, peers_of(rows))
-
-    def change(members: np.ndarray, signs: np.ndarray) -> GroupChange:
-        noise, difference = found.noise[members], found.difference[members]
-        return judge.group_change(y[members], z[members], signs, noise, difference)
-
-    whole = decide(rows, found, change, rules, "samples" if rules.each_sample else "sessions")
+    what = "samples" if rules.each_sample else "sessions"
+    whole = decide(rows, found, judge.group_change, (y, z), rules, what)
     for row, *aside in zip(rows, *found.aside, strict=True):
         for far, names in zip(aside, (y_sessions, z_sessions), strict=True):
             row.aside += sorted({name for name, out in zip(names, far, strict=True) if out})
@@ -325,15 +301,22 @@ def _judge(
 def decide(
     rows: list[FigureRow],
     found: judge.Estimate,
-    change: Callable[[np.ndarray, np.ndarray], GroupChange],
+    group_change: Callable[..., GroupChange],
+    values: Sequence[np.ndarray],
     rules: Rules,
     what: str,
 ) -> GroupChange:
     """Fill in the verdict of each row from its estimate, and return the change of all as one.
 
-    :arg change: takes the numbers and signs of the figures of a group, and returns its change.
+    :arg group_change: tests a group of figures: takes rows of ``values``, and the figures' signs,
+        noise and differences.
     :arg what: what a side has several of, for messages.
     """
+
+    def change(members: np.ndarray, signs: np.ndarray) -> GroupChange:
+        noise, difference = found.noise[members], found.difference[members]
+        return group_change(*(one[members] for one in values), signs, noise, difference)
+
     signs = np.array([row.sign for row in rows])
     whole = change(np.arange(len(rows)), signs)
     direction = np.full(len(rows), whole.direction)
@@ -427,7 +410,7 @@ def _comparable_past(past: Series, before: Series) -> Series | None:
         return None
     same = np.isin(past.builds.astype(str), before.builds.astype(str))
     since = np.flatnonzero(~same)[-1] + 1 if not same.all() else 0
-    past = part(past, np.arange(len(past.values)) >= since)
+    past = past.at(np.arange(since, len(past.values)))
     if len(past.values) < judge.LEAST_PAST:
         return None
     start, keep = 0, np.ones(len(past.values), bool)
@@ -438,7 +421,7 @@ def _comparable_past(past: Series, before: Series) -> Series | None:
         elif finding.confirmed:
             start = max(start, finding.start)
     keep[:start] = False
-    return part(past, keep) if keep.any() else None
+    return past.at(np.flatnonzero(keep)) if keep.any() else None
 
 
 def _verdict(rows: list[FigureRow], whole: GroupChange, rules: Rules) -> tuple[str, list[str]]:

@@ -14,18 +14,16 @@ by more than their runs explain:
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
 
 from plumbline.analysis import compare
-from plumbline.analysis.compare import Comparison, FigureRow, Rules, hostfacts, judge
-from plumbline.analysis.compare.sides import Unmeasured
+from plumbline.analysis.compare import FAILED, Comparison, FigureRow, Rules, hostfacts, judge
+from plumbline.analysis.compare.sides import unmeasured
 from plumbline.analysis.distributions import f_median, f_sf, t_isf, t_sf
-from plumbline.analysis.stats import MAD_TO_STD
+from plumbline.analysis.stats import MAD_TO_STD, without_warnings
 from plumbline.check.record import DUET, SIDES, FigureRecord, Record
 from plumbline.core import units
 from plumbline.core.text import base_name, pluralize
@@ -48,6 +46,7 @@ CLIP = 2.5
 Jobs = dict[tuple[str, str], dict[str, FigureRecord]]
 
 
+@without_warnings()
 def estimate(pairs: np.ndarray, peers: np.ndarray) -> judge.Estimate:
     """Estimate the change of each figure from side A to side B.
 
@@ -59,11 +58,11 @@ def estimate(pairs: np.ndarray, peers: np.ndarray) -> judge.Estimate:
     count = np.sum(~np.isnan(pairs), 2)
     jobs = np.sum(count > 0, 1)
     enough = jobs >= judge.LEAST
-    shifts = np.where((count > 0) & enough[:, None], _mean(clipped, 2), np.nan)
+    shifts = np.where((count > 0) & enough[:, None], np.nanmean(clipped, 2), np.nan)
     rest = clipped - shifts[:, :, None]
     df_within = np.sum(np.maximum(count - 1, 0), 1)
     df = np.maximum(jobs - 1, 1)
-    difference = _mean(shifts, 1)
+    difference = np.nanmean(shifts, 1)
     between = np.nansum((shifts - difference[:, None]) ** 2, 1) / df
     # Of the mean of a job, as between.
     size = count.sum(1) / np.maximum(jobs, 1)
@@ -93,20 +92,11 @@ def estimate(pairs: np.ndarray, peers: np.ndarray) -> judge.Estimate:
     )
 
 
-def _mean(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return means without the missing values; NaN where all are missing."""
-    count = np.sum(~np.isnan(values), axis)
-    return np.where(count, np.nansum(values, axis) / np.maximum(count, 1), np.nan)
-
-
 def _clipped(pairs: np.ndarray) -> np.ndarray:
     """Clip each pair to :data:`CLIP` about the median of its job."""
-    with warnings.catch_warnings():
-        # Medians of jobs and figures without any pair are NaN, as intended.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        middle = np.nanmedian(pairs, 2, keepdims=True)
-        spread = MAD_TO_STD * np.nanmedian(np.abs(pairs - middle), (1, 2), keepdims=True)
-        size = np.maximum(np.nanmedian(np.sum(~np.isnan(pairs), 2), 1)[:, None, None], 2)
+    middle = np.nanmedian(pairs, 2, keepdims=True)
+    spread = MAD_TO_STD * np.nanmedian(np.abs(pairs - middle), (1, 2), keepdims=True)
+    size = np.maximum(np.nanmedian(np.sum(~np.isnan(pairs), 2), 1)[:, None, None], 2)
     # The pairs of a job are nearer to their own median than to the true one.
     reach = CLIP * spread * np.sqrt(size / (size - 1))
     return np.clip(pairs, middle - reach, middle + reach)
@@ -145,14 +135,13 @@ def group_change(
 
 
 def compare_duets(
-    history: History, select: Selection, first: str, second: str, rules: Rules | None = None
+    history: History, select: Selection, first: str, second: str, rules: Rules
 ) -> Comparison:
     """Compare the two sides of all duets of a selection.
 
     :arg first: side A, as on the command line of the duets; ``second`` likewise.
     :raises Fault: if there is none.
     """
-    rules = rules or Rules()
     names = dict(zip(SIDES, (first, second), strict=True))
     wanted = {f"{DUET}-{side}": name for side, name in names.items()}
     records = [
@@ -193,19 +182,18 @@ def of_records(records: list[Record], rules: Rules) -> Comparison:
     if comparable:
         pairs = _pairs([figures[row.key] for row in comparable])
         estimated = estimate(pairs, compare.peers_of(comparable))
-
-        def change(members: np.ndarray, signs: np.ndarray) -> judge.GroupChange:
-            noise, difference = estimated.noise[members], estimated.difference[members]
-            return group_change(pairs[members], signs, noise, difference)
-
-        whole = compare.decide(comparable, estimated, change, rules, "jobs")
+        whole = compare.decide(comparable, estimated, group_change, (pairs,), rules, "jobs")
     sessions = sorted({record.session for record in records})
     result = compare.conclude(rows, whole, sessions, sessions, rules)
-    result.unmeasured = _unmeasured(records)
     of_sides = [
         record.model_copy(update={"session": record.extras[DUET], "check": base_name(record.check)})
         for record in records
     ]
+    side_of = dict(zip(SIDES, ("before", "after"), strict=True))
+    result.unmeasured = unmeasured(
+        (f"{one.check} @{one.system}:{one.partition}", side_of[one.session], one.result, one.reason)
+        for one in of_sides
+    )
     result.surroundings = hostfacts.differences(of_sides, {SIDES[0]}, {SIDES[1]})
     return result
 
@@ -236,13 +224,7 @@ def _row(key: Key, benchmark: str, measured: Jobs) -> FigureRow:
         found = [sides[side] for sides in jobs if side in sides]
         if found:
             values = np.array([figure.summary.median for figure in found])
-            median = float(np.median(values))
-            spread = MAD_TO_STD * float(np.median(np.abs(values - median)))
-            failed = [figure for figure in found if figure.verdict in ("fail", "above-ceiling")]
-            setattr(row, f"n_{name}", len(values))
-            setattr(row, f"median_{name}", median)
-            setattr(row, f"spread_{name}", spread / abs(median) if median else np.nan)
-            setattr(row, f"failed_{name}", len(failed))
+            row.add_side(name, values, sum(figure.verdict in FAILED for figure in found))
     both = [sides for sides in jobs if len(sides) == len(SIDES)]
     if not row.n_after:
         row.verdict, row.reason = "only before", "not measured after"
@@ -274,23 +256,3 @@ def _pairs(figures: list[Jobs]) -> np.ndarray:
         count = min(map(len, logs))
         pairs[row, column, :count] = logs[1][:count] - logs[0][:count]
     return pairs
-
-
-def _unmeasured(records: Iterable[Record]) -> list[Unmeasured]:
-    """Return the cases that did not measure on side B in some job."""
-    failed: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        if record.result not in MEASURED:
-            place = f"{base_name(record.check)} @{record.system}:{record.partition}"
-            failed[place][record.extras[DUET]].append(record)
-    return [
-        Unmeasured(
-            place,
-            dict(Counter(record.result for record in sides["b"])),
-            sides["b"][-1].reason or "",
-            len(sides["a"]),
-            len(sides["b"]),
-        )
-        for place, sides in sorted(failed.items())
-        if sides["b"]
-    ]

@@ -11,20 +11,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import asdict
 
 import junitparser
 
 from plumbline.analysis.compare import ORDER, Comparison, FigureRow
 from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
 from plumbline.core import formats, suites
-from plumbline.core.text import (
-    fill,
-    pluralize,
-    printable,
-    quote_markdown,
-    shorten,
-    table_lines,
-)
+from plumbline.core.text import fill, pluralize, printable, quote_markdown, shorten, table_lines
 
 #: Verdicts that the text shows only on request.
 COLLAPSED = ("unchanged", "only after")
@@ -48,7 +42,7 @@ _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "be
 
 
 def _check(row: FigureRow) -> str:
-    return printable(f"{row.key.check} @{row.place}")
+    return printable(f"{row.key.check} @{row.key.place}")
 
 
 def _percent(value: float) -> str:
@@ -69,7 +63,7 @@ def _cells(row: FigureRow) -> dict[str, str]:
     cells = [
         row.verdict,
         _check(row),
-        row.figure,
+        row.key.figure,
         row.key.placement,
         f"{row.n_before}{past}, {row.n_after}",
         number(row.median_before),
@@ -111,7 +105,7 @@ def _effects(found: Comparison) -> list[str]:
             f"detectable loss in all of them {whole.detectable:.1%}"
         )
     if row is not None:
-        lines.append(f"largest loss: {_check(row)} {printable(row.figure)}: {_summary(row)}")
+        lines.append(f"largest loss: {_check(row)} {printable(row.key.figure)}: {_summary(row)}")
     return lines
 
 
@@ -122,7 +116,7 @@ def _details(found: Comparison) -> list[str]:
     figures: dict[tuple[str, str], list[str]] = defaultdict(list)
     needed: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row in found.rows:
-        name = f"{row.key.check} @{row.place} {row.figure}"
+        name = f"{row.key.check} @{row.key.place} {row.key.figure}"
         if row.verdict in ("too little data", "only before"):
             key = row.verdict, f": {row.reason}"
             figures[key].append(name)
@@ -271,14 +265,6 @@ def _fields(row: FigureRow) -> dict[str, object]:
 
 def as_json(found: Comparison, every: bool = True) -> str:
     """Return all results as JSON with stable fields (docs/compare.md)."""
-    around = found.surroundings
-    surroundings = around and {
-        **{name: [vars(change) for change in getattr(around, name)]
-           for name in ("hosts", "elsewhere", "builds")},
-        "new_nodes": around.new_nodes,
-        "gone_nodes": around.gone_nodes,
-        "known": around.known,
-    }  # fmt: skip
     return formats.as_json(
         {
             "verdict": found.verdict,
@@ -293,7 +279,7 @@ def as_json(found: Comparison, every: bool = True) -> str:
             "worst": found.worst and _fields(found.worst),
             "figures": [_fields(row) for row in found.rows],
             "unmeasured": [vars(case) for case in found.unmeasured],
-            "surroundings": surroundings,
+            "surroundings": found.surroundings and asdict(found.surroundings),
             "notes": found.notes,
         }
     )
@@ -315,7 +301,7 @@ def suite_of(found: Comparison) -> junitparser.TestSuite:
     for row in found.rows:
         line = _summary(row)
         result = _result(row.verdict, line)
-        name = f"{row.figure} {row.key.placement}"
+        name = f"{row.key.figure} {row.key.placement}"
         cases.append(suites.case(name, _check(row), result, "" if result else line))
     headline = _headline(found)
     output = "\n".join([headline, *_effects(found)])

@@ -20,14 +20,13 @@ aside (and reported). Otherwise it stays in, and makes the interval wide.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize, special
 
 from plumbline.analysis.distributions import chi2_sf, f_sf, normal_isf, t_isf, t_sf
-from plumbline.analysis.stats import MAD_TO_STD
+from plumbline.analysis.stats import MAD_TO_STD, without_warnings
 
 #: One-sided level of a figure's own test: the share of healthy figures that may be regressed.
 LEVEL = 0.0007
@@ -106,6 +105,7 @@ class Estimate:
         return self.difference - half, self.difference + half
 
 
+@without_warnings()
 def estimate(
     before: np.ndarray, after: np.ndarray, past: np.ndarray, peers: np.ndarray
 ) -> Estimate:
@@ -114,15 +114,6 @@ def estimate(
     :arg past: earlier sessions, oldest first; may have no columns.
     :arg peers: a number for each figure, equal for peers.
     """
-    with warnings.catch_warnings():
-        # Means of rows without any value are NaN, as intended.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return _estimate(before, after, past, peers)
-
-
-def _estimate(
-    before: np.ndarray, after: np.ndarray, past: np.ndarray, peers: np.ndarray
-) -> Estimate:
     past = _clip_past(np.where(_count(past)[:, None] >= LEAST_PAST, past, np.nan))
     enough = (_count(before) >= LEAST) & (_count(after) >= LEAST)
     before, after = (np.where(enough[:, None], side, np.nan) for side in (before, after))
@@ -370,8 +361,7 @@ def group_change(
     before, after, noise = before[part], after[part], noise[part]
     signs, difference = signs[part], difference[part]
     weight = 1 / np.maximum(noise, np.median(noise)) ** 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with without_warnings():
         start = np.nanmean(before, 1, keepdims=True)
         sides = [_weighted(signs[:, None] * (side - start), weight) for side in (before, after)]
     if min(map(len, sides)) < LEAST:

@@ -7,7 +7,7 @@ import difflib
 import fnmatch
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -110,8 +110,7 @@ def _last(
     ended = [row for row in known if row.session not in unended]
     if not ended:
         raise Fault(
-            f"{side}: {text}: no session has ended yet: {_listed(known)}",
-            code="history.not-ended",
+            f"{side}: {text}: no session has ended yet: {_listed(known)}", code="history.not-ended"
         )
     if not 1 <= int(number[1]) <= len(ended):
         raise Fault(
@@ -199,11 +198,21 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     found = Sides(sessions, {side: [] for side in sessions}, retried=retried, unended=skipped)
     for series in history.series(chosen):
         for side, of_side in names.items():
-            mask = np.isin(series.sessions.astype(str), of_side)
-            if mask.any():
-                found.series[side].append(part(series, mask))
-    found.unmeasured = _unmeasured(cases, {*names["before"]}, {*names["after"]})
+            of_it = np.flatnonzero(np.isin(series.sessions.astype(str), of_side))
+            if len(of_it):
+                found.series[side].append(series.at(of_it))
+    side_of = {name: side for side, of_side in names.items() for name in of_side}
+    found.unmeasured = unmeasured(
+        (_name(case), side_of[case.session], case.result, case.reason)
+        for case in cases
+        if case.attempt == 0
+    )
     return found
+
+
+def _name(case: CaseRow) -> str:
+    node = f" on {case.node}" if case.node else ""
+    return f"{case.check} @{case.system}:{case.partition}+{case.environment}{node}"
 
 
 def _overlap(first: list[SessionRow], second: list[SessionRow], both: set[str], before: str) -> str:
@@ -219,15 +228,6 @@ def _overlap(first: list[SessionRow], second: list[SessionRow], both: set[str], 
     return message
 
 
-def part(series: Series, mask: np.ndarray) -> Series:
-    """Return the values of a series for which ``mask`` is true."""
-    arrays = {
-        name: value[mask] for name, value in vars(series).items() if isinstance(value, np.ndarray)
-    }
-    samples = [found for found, wanted in zip(series.samples, mask, strict=True) if wanted]
-    return replace(series, samples=samples, **arrays)
-
-
 def per_session(series: Series, each_sample: bool = False) -> dict[str, np.ndarray]:
     """Return the value of each session, the median of its cases, or each of its samples."""
     found: dict[str, list[float]] = defaultdict(list)
@@ -239,19 +239,17 @@ def per_session(series: Series, each_sample: bool = False) -> dict[str, np.ndarr
     }
 
 
-def _unmeasured(cases: list[CaseRow], before: set[str], after: set[str]) -> list[Unmeasured]:
-    """Return the cases whose first attempt did not measure in some session of AFTER."""
-    failed: dict[str, list[CaseRow]] = defaultdict(list)
-    for case in cases:
-        if case.attempt == 0 and case.result not in MEASURED:
-            node = f" on {case.node}" if case.node else ""
-            name = f"{case.check} @{case.system}:{case.partition}+{case.environment}{node}"
-            failed[name].append(case)
-    found = []
-    for name, rows in sorted(failed.items()):
-        late = [row for row in rows if row.session in after]
-        if late:
-            early = sum(row.session in before for row in rows)
-            results = dict(Counter(row.result for row in late))
-            found.append(Unmeasured(name, results, late[-1].reason, early, len(late)))
-    return found
+def unmeasured(cases: Iterable[tuple[str, str, str, str | None]]) -> list[Unmeasured]:
+    """Return the cases that did not measure in some session after.
+
+    :arg cases: name, side, result and reason of each.
+    """
+    found: dict[str, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
+    for name, side, result, reason in cases:
+        if result not in MEASURED:
+            found[name][side].append((result, reason or ""))
+    return [
+        Unmeasured(name, dict(Counter(result for result, _ in late)), late[-1][1],
+                   len(of["before"]), len(late))
+        for name, of in sorted(found.items()) if (late := of["after"])
+    ]  # fmt: skip
