@@ -7,7 +7,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -145,16 +145,8 @@ def propose(
             count = f"{len(sessions)} of {rules.sessions} sessions"
             skipped["baseline.too-few-sessions"].append(f"{name}: {count}")
             continue
-        measured = Counter(
-            figure
-            for session in sessions
-            for figure in {
-                (fom.figure.variable, fom.unit)
-                for run in same
-                if run.session == session
-                for fom in run.foms
-            }
-        )
+        seen = {(run.session, fom.figure.variable, fom.unit): 0 for run in same for fom in run.foms}
+        measured = Counter((figure, unit) for _, figure, unit in seen)
         doubted = _doubted(same)
         skipped["baseline.figure-warnings"] += [
             f"{name}: {figure}: {pluralize(len(found_in), 'session')}"
@@ -262,20 +254,19 @@ def _proposals_of(
     :arg without: names of figures that give no row.
     """
     tables = lookup.loaded(paths.reference())
-    values: dict[tuple[Any, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[tuple[Figure, str, str], dict[str, list[float]]]
+    values = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for fom in run.foms:
-            figure = fom.metric, fom.size, fom.location, fom.placement, fom.unit
-            values[figure][run.session] += fom.samples
+            values[fom.figure, fom.placement, fom.unit][run.session] += fom.samples
     per_node = Counter(task.host for task in newest.tasks)
     conditions = {**newest.conditions}
     if system == "local":
         conditions["host"] = newest.nodes[0]
-    for (metric, size, location, placement, unit), by_session in values.items():
-        name = Figure(metric, size, location).variable
-        if len(by_session) < len(sessions) or name in without:
+    for (figure, placement, unit), by_session in values.items():
+        if len(by_session) < len(sessions) or figure.variable in without:
             continue
-        here = {**conditions, **({"location": location} if location else {})}
+        here = conditions | ({"location": figure.location} if figure.location else {})
         case = Case(
             system,
             newest.partition,
@@ -286,10 +277,10 @@ def _proposals_of(
             max(per_node.values(), default=0),
             here,
         )
-        entry = tables.fom(case.benchmark, metric)
+        entry = tables.fom(case.benchmark, figure.metric)
         rule = tables.rule(entry)
-        row, more = _row(newest, case, (metric, size, location, unit), by_session, rule, rules)
-        if (case.benchmark, metric) in tables.tables.derived:
+        row, more = _row(newest, case, figure, unit, by_session, rule, rules)
+        if (case.benchmark, figure.metric) in tables.tables.derived:
             row = _with_class(row, entry.tolerance, tables.tables.rules)
         if newest.plain:
             row = _of_plain(row, newest, entry.tolerance)
@@ -351,13 +342,14 @@ def _of_plain(row: Row, newest: Record, tolerance: str) -> Row:
 def _row(
     newest: Record,
     case: Case,
-    figure: tuple[str, int | None, str, str],
+    figure: Figure,
+    unit: str,
     by_session: dict[str, list[float]],
     rule: Tolerance,
     rules: Baseline,
 ) -> tuple[Row, int]:
     """Return a figure's row, and how many more sessions it needs."""
-    metric, size, location, unit = figure
+    metric, size, location = figure
     case_conditions = {"partition": case.partition, **case.conditions}
     note, more, count = "", 0, len(by_session)
     statistic: Literal["mean", "median"]

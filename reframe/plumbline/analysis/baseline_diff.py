@@ -77,10 +77,8 @@ class BaselineChange:
         name = self.row.id
         if self.old and self.old.id != name:
             name += f" (now {self.old.id})"
-        bounds = [_interval(b) for b in (self.before, self.after)] if self.kind != NEW else [
-            _interval(self.after)]  # fmt: skip
-        if self.kind == GONE:
-            bounds[1] = "none"
+        sides = [self.after] if self.kind == NEW else [self.before, self.after]
+        bounds = map(_interval, sides)
         return [self.kind, name, f"{' -> '.join(values)} {self.unit}", " -> ".join(bounds)]
 
 
@@ -94,11 +92,9 @@ def _bound(bounds: Bounds | None, side: str) -> float | None:
 
 
 def _interval(bounds: Bounds | None) -> str:
-    return (
-        f"[{lookup.format_bound(bounds.lower)}, {lookup.format_bound(bounds.upper)}]"
-        if bounds
-        else "none"
-    )
+    if bounds is None:
+        return "none"
+    return f"[{lookup.format_bound(bounds.lower)}, {lookup.format_bound(bounds.upper)}]"
 
 
 def changes(proposals: list[Proposal], references: References, path: Path) -> list[BaselineChange]:
@@ -125,10 +121,8 @@ def changes(proposals: list[Proposal], references: References, path: Path) -> li
         row = proposal.row.model_copy(update={"id": name})
         found.append(_change(dataclasses.replace(proposal, row=row), same, references))
     for row in gone:
-        fom = references.fom(row.benchmark, row.metric)
-        found.append(
-            BaselineChange(GONE, fom.unit, row, row, None, references.bounds_of(row), None)
-        )
+        unit, before = references.fom(row.benchmark, row.metric).unit, references.bounds_of(row)
+        found.append(BaselineChange(GONE, unit, row, row, None, before, None))
     return sorted(found, key=lambda change: (_ORDER.index(change.kind), change.row.id))
 
 
@@ -180,9 +174,8 @@ def _change(proposal: Proposal, same: Row | None, references: References) -> Bas
 def _bounds_of(row: Row, references: References) -> Bounds | None:
     """Return the bounds of a row that is not in a table yet."""
     printed = {row.id: {"value": str(row.value), "spread": str(row.spread)}}
-    return References(dataclasses.replace(references.tables, printed=printed, rows={})).bounds_of(
-        row
-    )
+    tables = dataclasses.replace(references.tables, printed=printed, rows={})
+    return References(tables).bounds_of(row)
 
 
 def _gain(before: Bounds, after: Bounds | None) -> float:
