@@ -1,12 +1,15 @@
-"""Lines of ``records.jsonl`` as sessions write them, for tests that need a history."""
+"""Lines of ``records.jsonl`` as sessions write them, and series, for tests that need a history."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 
+import numpy as np
 from conftest import valid
 from plumbline.check import record
+from plumbline.history.series import Key, Series
 
 
 def figure(value: float, **fields: object) -> dict:
@@ -36,6 +39,23 @@ def figure(value: float, **fields: object) -> dict:
     }
 
 
+def series(key: Key, values: Iterable[float], **fields: object) -> Series:
+    """A series of the history, of one value a night from 2026-01-01 on."""
+    found = np.array([*values], float)
+    count, nothing = len(found), np.full(len(found), np.nan)
+    days = np.arange(count) * np.timedelta64(1, "D")
+    known = {
+        "benchmark": "babelstream", "unit": "GB/s", "better": "higher",
+        "sessions": np.array([f"s{n}" for n in range(count)]),
+        "times": np.datetime64("2026-01-01T02:00:00", "s") + days, "values": found,
+        "lower": nothing, "upper": nothing, "ceiling": nothing,
+        "verdicts": np.full(count, "pass"), "references": np.full(count, ""),
+        "builds": np.full(count, "b"), "nodes": np.full(count, "n1,n2"),
+        "samples": [[value] for value in found.tolist()],
+    }  # fmt: skip
+    return Series(key, **(known | fields))
+
+
 def plan(session: str, cases: Iterable[str], **fields: object) -> str:
     """The plan of a session of these test cases, by the names that their records have."""
     planned = {"check": "imb_p2p", "system": "hill", "partition": "cpu", "environment": "gnu",
@@ -57,6 +77,22 @@ def case(session: str, time: str, **fields: object) -> dict:
 def dumps(fields: dict) -> str:
     """A record as one line, whatever is in it."""
     return json.dumps(fields, separators=(",", ":"))
+
+
+def write(results: Path, lines: Iterable[dict], planned: str = "", ended: bool = False) -> None:
+    """Add records to the folder of their session.
+
+    :arg planned: its plan. :arg ended: whether it has an end.
+    """
+    listed = [*lines]
+    folder = results / "sessions" / listed[0]["session"]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "records.jsonl").open("a") as file:
+        file.writelines(f"{dumps(line)}\n" for line in listed)
+    if planned:
+        (folder / "plan.json").write_text(planned)
+    if ended:
+        (folder / "end.json").write_text('{"code": 0, "notes": [], "faults": []}')
 
 
 def unvalidated(session: str, time: str, **fields: object) -> dict:

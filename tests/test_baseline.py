@@ -57,14 +57,9 @@ def remember(testbed: Testbed, number: int, value: float | None, hour: int = 0, 
         "foms": [] if value is None else [figure(value)],
     }
     line = records.case(session, f"2026-11-{number:02}T00:00:10Z", **{**defaults, **fields})
-    folder = testbed.results / "sessions" / session
-    folder.mkdir(parents=True, exist_ok=True)
     about = {name: line[name] for name in ("system", "partition", "environment", "check")}
     plan = records.plan(session, [line["case"]], **about)
-    (folder / "plan.json").write_text(plan)
-    (folder / "end.json").write_text(json.dumps({"code": 0, "notes": [], "faults": []}))
-    with (folder / "records.jsonl").open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    records.write(testbed.results, [line], plan, ended=True)
     return session
 
 

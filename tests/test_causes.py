@@ -6,11 +6,11 @@ from __future__ import annotations
 import csv
 import datetime
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import records
 from conftest import asked
 from plumbline.analysis import causes
 from plumbline.analysis.trend import following
@@ -19,30 +19,11 @@ from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
 from test_history import fom, line, store
 
-DAY = np.timedelta64(1, "D")
-
 
 def series_of(values, metric: str = "triad", check: str = "stream", node: str = "", nodes=None):
     """A series of one value a night from 2026-01-01 on."""
-    count = len(values)
-    nothing = np.full(count, np.nan)
-    return Series(
-        key=Key("sys", "cpu", "gnu", check, metric, -1, "", "all-cores", "", node),
-        benchmark="babelstream",
-        unit="GB/s",
-        better="higher",
-        sessions=np.array([f"s{n}" for n in range(count)]),
-        times=np.datetime64("2026-01-01T02:00:00", "s") + np.arange(count) * DAY,
-        values=np.asarray(values, float),
-        lower=nothing,
-        upper=nothing,
-        ceiling=nothing,
-        verdicts=np.full(count, "pass"),
-        references=np.full(count, ""),
-        builds=np.full(count, "b"),
-        nodes=np.array(["n1,n2"] * count if nodes is None else nodes),
-        samples=[],
-    )
+    key = Key("sys", "cpu", "gnu", check, metric, -1, "", "all-cores", "", node)
+    return records.series(key, values, **({"nodes": np.array(nodes)} if nodes else {}))
 
 
 def row_of(series: str = "a", start: str = "2026-03-01", size: float = -0.1, **fields) -> FoundRow:
@@ -195,7 +176,7 @@ def test_what_is_confirmed_or_active_again_is_new(monkeypatch, earlier, is_new):
 
 
 def test_before_a_time():
-    series = replace(series_of(range(5)), samples=[[float(n)] for n in range(5)])
+    series = series_of(range(5))
     early = series.before(np.datetime64("2026-01-03T02:00:00"))
     assert early.values.tolist() == [0, 1] and early.samples == [[0.0], [1.0]]
     assert early.sessions.tolist() == ["s0", "s1"] and early.key == series.key

@@ -26,7 +26,7 @@ from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
 from plumbline.operate import sweep as sweeps
 from plumbline.operate.sweep import due
-from records import case, dumps, figure, plan
+from records import case, figure, plan, write
 
 SCRIPT = ROOT / "ci" / "node-verdict"
 #: Figures of each node: name, level, which way is better.
@@ -50,12 +50,9 @@ class Fleet:
         """Writes a session of one node, all of whose figures lost so much."""
         began = self.start + datetime.timedelta(days=day)
         session = f"{began:%Y%m%dT%H%M%SZ}-{int(node[1:]):06x}"
-        folder = self.results / "sessions" / session
-        folder.mkdir(parents=True)
         extras = {"sweep": f"{began:%Y%m%d}", "node": node}
         about = {"system": "big", "environment": "gcc", "check": "stream"}
         names = [f"stream %.repeatno={number} @big:cpu+gcc" for number in range(repeats)]
-        (folder / "plan.json").write_text(plan(session, names, extras=extras, **about))
         lines = []
         for number, name_of_case in enumerate(names):
             foms = []
@@ -66,17 +63,14 @@ class Fleet:
             end = began + datetime.timedelta(minutes=number + 1)
             fields = {**about, "check": name_of_case.partition(" @")[0], "case": name_of_case,
                       "nodes": [node], "foms": foms, "extras": extras, **more}  # fmt: skip
-            lines.append(dumps(case(session, f"{end:%Y-%m-%dT%H:%M:%SZ}", **fields)))
-        (folder / "records.jsonl").write_text("".join(f"{line}\n" for line in lines))
-        (folder / "end.json").write_text("{}")
+            lines.append(case(session, f"{end:%Y-%m-%dT%H:%M:%SZ}", **fields))
+        write(self.results, lines, plan(session, names, extras=extras, **about), ended=True)
         return session
 
     def add(self, session: str, check: str, **fields: object) -> None:
         """Writes a record of another check to a session."""
         about = {"system": "big", "environment": "gcc", "check": check, **fields}
-        line = dumps(case(session, "2026-10-22T22:30:00Z", **about))
-        with (self.results / "sessions" / session / "records.jsonl").open("a") as file:
-            file.write(f"{line}\n")
+        write(self.results, [case(session, "2026-10-22T22:30:00Z", **about)])
 
     def weeks(self, count: int, **slow: tuple[int, float]) -> None:
         """Sweeps of all nodes; of each slow one, the week from which it is, and its loss."""

@@ -23,7 +23,7 @@ from plumbline.analysis import compare
 from plumbline.analysis.compare import formats, hostfacts, judge, sides
 from plumbline.core.errors import Fault
 from plumbline.core.text import WIDTH
-from records import case, figure, plan
+from records import case, figure, plan, write
 
 NOISE = 0.002
 #: The five days before the change.
@@ -61,16 +61,13 @@ class Lab:
         """Writes the session of a day of November; each case is what its record says."""
         start = datetime.datetime(2026, 10, 31, 2) + datetime.timedelta(days=day)
         name = f"{start:%Y%m%dT%H%M%SZ}-{day + 500:06x}"
-        folder = self.results / "sessions" / name
-        folder.mkdir(parents=True)
-        (folder / "plan.json").write_text(plan(name, [], extras=extras))
-        with (folder / "records.jsonl").open("w") as file:
-            for number, fields in enumerate(cases):
-                end = start + datetime.timedelta(minutes=number + 1)
-                defaults = {"placement": "on-node", "build": BUILD, "extras": extras,
-                            "hosts": {"n1": HOSTS}}  # fmt: skip
-                line = case(name, f"{end:%Y-%m-%dT%H:%M:%SZ}", **{**defaults, **fields})
-                file.write(json.dumps(line) + "\n")
+        defaults = {"placement": "on-node", "build": BUILD, "extras": extras,
+                    "hosts": {"n1": HOSTS}}  # fmt: skip
+        lines = []
+        for minute, fields in enumerate(cases, 1):
+            end = start + datetime.timedelta(minutes=minute)
+            lines.append(case(name, f"{end:%Y-%m-%dT%H:%M:%SZ}", **{**defaults, **fields}))
+        write(self.results, lines, plan(name, [], extras=extras))
         return name
 
     def nights(
