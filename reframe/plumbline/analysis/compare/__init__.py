@@ -286,7 +286,7 @@ def _judge(
 ) -> GroupChange:
     """Fill in each row's estimate and verdict, and return the change of all as one."""
     (y, y_sessions), (z, z_sessions), (earlier, _) = (
-        _matrix([_logs(side.get(row.key), rules.each_sample) for row in rows])
+        _matrix([side.get(row.key) for row in rows], rules.each_sample)
         for side in (before, after, past)
     )
     found = judge.estimate(y, z, earlier, peers_of(rows))
@@ -372,34 +372,25 @@ def peers_of(rows: list[FigureRow]) -> np.ndarray:
     return np.unique(names, return_inverse=True)[1]
 
 
-def _logs(series: Series | None, each_sample: bool) -> dict[tuple[np.datetime64, str, int], float]:
-    """Return the logarithms of a figure's values, by time, session and number within it."""
-    if series is None:
-        return {}
-    start = {str(name): time for name, time in zip(series.sessions[::-1], series.times[::-1],
-                                                   strict=True)}  # fmt: skip
-    return {
-        (start[session], session, number): float(np.log(value))
-        for session, values in per_session(series, each_sample).items()
-        for number, value in enumerate(values)
-    }
-
-
-def _matrix(
-    logs: list[dict[tuple[np.datetime64, str, int], float]],
-) -> tuple[np.ndarray, list[str]]:
-    """Return a row for each figure and a column for each session (or sample), oldest first, and the
-    names of the sessions. Missing values are NaN."""
+def _matrix(figures: list[Series | None], each_sample: bool) -> tuple[np.ndarray, list[str]]:
+    """Return logarithms: a row for each figure and a column for each session (or sample), oldest
+    first, and the names of the sessions. Missing values are NaN."""
     when: dict[tuple[str, int], np.datetime64] = {}
-    for values in logs:
-        for time, session, number in values:
-            when[session, number] = min(time, when.get((session, number), time))
+    cells = []
+    for row, series in enumerate(figures):
+        if series is None:
+            continue
+        start = dict(zip(map(str, series.sessions[::-1]), series.times[::-1], strict=True))
+        for session, values in per_session(series, each_sample).items():
+            for number, value in enumerate(values):
+                column = session, number
+                when[column] = min(start[session], when.get(column, start[session]))
+                cells.append((row, column, float(np.log(value))))
     order = sorted(when, key=lambda column: (when[column], column))
     place = {column: number for number, column in enumerate(order)}
-    matrix = np.full((len(logs), len(order)), np.nan)
-    for row, values in enumerate(logs):
-        for (_, session, number), value in values.items():
-            matrix[row, place[session, number]] = value
+    matrix = np.full((len(figures), len(order)), np.nan)
+    for row, column, value in cells:
+        matrix[row, place[column]] = value
     return matrix, [session for session, _ in order]
 
 
