@@ -263,6 +263,21 @@ def test_a_check_that_vanished_prevents_a_go(lab: Lab):
     assert backwards["counts"]["only after"] == 1 and backwards["verdict"] == "go"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"), [(0, 1, "not enough data"), (1, 1, "go"), (2, 1, "go")]
+)
+def test_crashes_after_prevent_a_go(lab: Lab, before: int, after: int, verdict: str):
+    """Of six sessions a side, so many crashed, and the others measured no loss."""
+    for day in range(1, 13):
+        crashed = day <= before or 6 < day <= 6 + after
+        crash = {"foms": [], "result": "error", "reason": "srun: error: node failure"}
+        stable = {"check": "ior", "foms": [fom(lab.noisy(50), metric="write")]}
+        lab.session(day, stable, crash if crashed else {"foms": [fom(lab.noisy(1000))]})
+    found = lab.json(before="..2026-11-06", after="2026-11-07..")
+    assert {row["verdict"] for row in found["figures"]} == {"unchanged"}
+    assert (found["verdict"], found["exit_code"]) == (verdict, 0 if verdict == "go" else 2)
+
+
 def test_a_regression_outweighs_what_vanished(lab: Lab):
     for day in range(1, 11):
         gone = [fom(100, metric="gone")] if day < 6 else []

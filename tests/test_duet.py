@@ -11,14 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import records
 from bench.compare import DUETS, Jobs, duets, lognormal, shares
 from conftest import STANDINS, Done, Testbed, refused
 from hypothesis import given
 from hypothesis import strategies as st
+from plumbline.analysis import compare
 from plumbline.analysis.compare import duet as comparing
 from plumbline.analysis.compare import judge
-from plumbline.check import duet
+from plumbline.check import duet, record
 from plumbline.check.duet import Side
+from plumbline.check.record import DUET, SIDES
 from plumbline.core.errors import Fault
 
 PINGPONG = ["-n", "imb_p2p.*PingPong"]
@@ -377,6 +380,24 @@ def test_missing_pairs_and_jobs_are_left_out():
     assert np.isnan(found.p).tolist() == [False, True, False, False, False, False]
     whole = comparing.group_change(pairs, np.ones(6), found.noise, found.difference)
     assert abs(whole.difference) < 0.02 and whole.direction == 0
+
+
+@pytest.mark.parametrize(("crashed", "verdict"), [(0, "go"), (1, "not enough data")])
+def test_a_job_that_did_not_measure_prevents_a_go(crashed: int, verdict: str):
+    """The other eight show no loss."""
+    noise = np.random.default_rng(7).normal(0, 1e-3, (9, 2, 6))
+    made = []
+    for job, of_job in enumerate(noise):
+        for side, samples in zip(SIDES, np.exp(of_job), strict=True):
+            fields = {"check": f"imb_p2p %.repeat={job}", "extras": {DUET: side}}
+            if job < crashed:
+                fields |= {"foms": [], "result": "invalid", "reason": "the other side failed"}
+            else:
+                fields["foms"] = [records.figure(1.0, samples=samples.tolist())]
+            made.append(record.validate(records.case("s", "2026-11-01T00:00:00Z", **fields)))
+    found = comparing.of_records(made, compare.Rules())
+    assert {row.verdict for row in found.rows} == {"unchanged"}
+    assert found.verdict == verdict
 
 
 def test_figures_that_move_together_are_a_change_of_the_whole():

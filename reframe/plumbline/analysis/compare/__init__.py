@@ -153,7 +153,7 @@ class Comparison:
     reasons: list[str]
     whole: Whole
     rules: Rules
-    unmeasured: list[Unmeasured] = field(default_factory=list)
+    unmeasured: list[Unmeasured]
     surroundings: Surroundings | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -236,24 +236,39 @@ def compare(both: Sides, rules: Rules) -> Comparison:
         }
         whole = _judge(comparable, known_before, known_after, earlier, rules)
     before, after = ([row.session for row in both.sessions[side]] for side in ("before", "after"))
-    found = conclude(rows, whole, before, after, rules)
-    found.unmeasured = both.unmeasured
-    return found
+    measured = {
+        f"{row.key.check} @{row.key.system}:{row.key.partition}+{row.key.environment}"
+        for row in rows
+        if row.n_before
+    }
+    lost = sum(
+        case.case.partition(" on ")[0] in measured
+        and case.after * len(before) > case.before * len(after)
+        for case in both.unmeasured
+    )
+    return conclude(rows, whole, before, after, rules, both.unmeasured, lost)
 
 
 def conclude(
-    rows: list[FigureRow], whole: GroupChange, before: list[str], after: list[str], rules: Rules
+    rows: list[FigureRow],
+    whole: GroupChange,
+    before: list[str],
+    after: list[str],
+    rules: Rules,
+    unmeasured: list[Unmeasured],
+    lost: int,
 ) -> Comparison:
     """Return the comparison of figures that have their verdicts.
 
     :arg whole: the change of all as one.
     :arg before: names of the sessions; ``after`` likewise.
+    :arg lost: number of test cases that did not measure more often after than before.
     """
     rows.sort(key=lambda row: (ORDER.index(row.verdict), row.gain, row.key))
-    verdict, reasons = _verdict(rows, whole, rules)
+    verdict, reasons = _verdict(rows, whole, rules, lost)
     moved, low, high = (float(np.expm1(x)) for x in (whole.difference, whole.low, whole.high))
     as_one = Whole(moved, low, high, whole.p, float(-np.expm1(-whole.detectable)))
-    return Comparison(rows, before, after, verdict, reasons, as_one, rules)
+    return Comparison(rows, before, after, verdict, reasons, as_one, rules, unmeasured)
 
 
 def _row(key: Key, before: Series | None, after: Series | None, each_sample: bool) -> FigureRow:
@@ -415,7 +430,9 @@ def _comparable_past(past: Series, before: Series) -> Series | None:
     return past.at(np.flatnonzero(keep)) if keep.any() else None
 
 
-def _verdict(rows: list[FigureRow], whole: GroupChange, rules: Rules) -> tuple[str, list[str]]:
+def _verdict(
+    rows: list[FigureRow], whole: GroupChange, rules: Rules, lost: int
+) -> tuple[str, list[str]]:
     """Return the overall verdict, and the reasons for it."""
     counts = Counter(row.verdict for row in rows)
     total = counts.total()
@@ -423,11 +440,14 @@ def _verdict(rows: list[FigureRow], whole: GroupChange, rules: Rules) -> tuple[s
     as_one = whole.direction < 0 and whole.difference <= np.log1p(-rules.min_effect)
     if as_one:
         reasons.insert(0, f"all figures as one lost {-np.expm1(whole.difference):.1%}")
+    if lost:
+        often = "did not measure, more often after than before"
+        reasons.append(f"{pluralize(lost, 'test case')} {often}")
     judged = counts["unchanged"] + counts["improved"]
     if counts["regressed"] or as_one:
         return "no-go", reasons
     inconclusive = counts["too little data"]
     few = inconclusive <= rules.allow_inconclusive * (judged + inconclusive)
-    if counts["changed"] or counts["only before"] or not few or not judged:
+    if counts["changed"] or counts["only before"] or lost or not few or not judged:
         return "not enough data", reasons or ["no figure was measured on both sides"]
     return "go", [f"no loss in {judged} of {total} figures", *reasons]

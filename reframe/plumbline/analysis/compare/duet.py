@@ -184,16 +184,17 @@ def of_records(records: list[Record], rules: Rules) -> Comparison:
         estimated = estimate(pairs, compare.peers_of(comparable))
         whole = compare.decide(comparable, estimated, group_change, (pairs,), rules, "jobs")
     sessions = sorted({record.session for record in records})
-    result = compare.conclude(rows, whole, sessions, sessions, rules)
     of_sides = [
         record.model_copy(update={"session": record.extras[DUET], "check": base_name(record.check)})
         for record in records
     ]
     side_of = dict(zip(SIDES, ("before", "after"), strict=True))
-    result.unmeasured = unmeasured(
+    missing = unmeasured(
         (f"{one.check} @{one.system}:{one.partition}", side_of[one.session], one.result, one.reason)
         for one in of_sides
     )
+    # A side that fails ends the other one's job.
+    result = compare.conclude(rows, whole, sessions, sessions, rules, missing, len(missing))
     result.surroundings = hostfacts.differences(of_sides, {SIDES[0]}, {SIDES[1]})
     return result
 
