@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from plumbline.core import paths
-from plumbline.placement import binding
-from plumbline.placement.binding import bind, prove, read_tasks
+from plumbline.placement import binding, proof
+from plumbline.placement.binding import bind
 from plumbline.placement.placement import Layout, Task
+from plumbline.placement.proof import prove, read_tasks
 from plumbline.placement.topology import Topology, cpus_of_list
 from test_proof import CPUS, only, refused
 
@@ -106,7 +107,7 @@ def test_the_task_becomes_its_program(shell: str) -> None:
     assert done.returncode == 7
     # No shell between the launcher and the program.
     assert int(done.stdout) == os.getpid()
-    facts = binding.host_facts(done.stderr)
+    facts = proof.host_facts(done.stderr)
     assert facts[platform.node()]["kernel"] == platform.release()
     assert run_task(shell, TASK, 0, "plumbline-no-such-program").returncode == 127
 
@@ -443,5 +444,5 @@ def test_a_batch_scripts_rank_is_not_the_tasks(launcher: str, tmp_path: Path) ->
         *command, *bound.options, "sh", TASK, 0, "true", folder=tmp_path, SLURM_PROCID="0"
     )
     prove(layout, read_tasks(done.stderr))
-    (facts,) = binding.host_facts(done.stderr).values()
+    (facts,) = proof.host_facts(done.stderr).values()
     assert facts["kernel"] == platform.release()

@@ -12,20 +12,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plumbline.placement.binding import (
-    LAUNCHERS,
-    Binding,
-    BindingError,
-    Refusal,
-    bind,
-    hpe,
-    openmpi,
-    words,
-)
-from plumbline.placement.binding.common import NODES_DIFFER, OWN_GPUS, SEVERAL_GPUS
+from plumbline.placement.binding import LAUNCHERS, Binding, BindingError, bind, common, launchers
+from plumbline.placement.binding.common import NODES_DIFFER, OWN_GPUS, SEVERAL_GPUS, Refusal
 from plumbline.placement.placement import PLACEMENTS, Layout, Task, lay_out
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_list, cpus_of_mask
-from plumbline.site import launchers
+from plumbline.site.launchers import FluxRun, Jsrun
 from reframe.core.backends import getlauncher
 from reframe.core.launchers import JobLauncher
 from reframe.core.schedulers import Job
@@ -295,28 +286,28 @@ REFUSED = [
         if launcher not in ("local", "openmpi", "mpirun-openmpi", "openmpi5")
     ),
     *(
-        (launcher, MEMORIES, words.SEVERAL_MEMORIES)
+        (launcher, MEMORIES, common.SEVERAL_MEMORIES)
         for launcher in LAUNCHERS
         if launcher != "local"
     ),
-    ("srun", Layout("unknown", (Task(0, CORES[:1], None, (0,)),)), words.UNKNOWN_VENDOR),
+    ("srun", Layout("unknown", (Task(0, CORES[:1], None, (0,)),)), common.UNKNOWN_VENDOR),
     *(
-        ("local", laid_out("eagle", placement), LAUNCHERS["local"].refusals[0])
+        ("local", laid_out("eagle", placement), launchers.SEVERAL_TASKS)
         for placement in ("on-socket", "off-node")
     ),
-    ("mpt", laid_out("reedbush-u", "tasks-per-node", tasks_per_node=2), hpe.SEVERAL_CORES),
-    ("alps", Layout("gap", (Task(0, CORES[:2]), Task(0, CORES[4:6]))), hpe.UNEQUAL_BLOCKS),
-    ("openmpi5", lay_out("on-node", UNEVEN)[0], openmpi.UNEQUAL_SOCKETS),
+    ("mpt", laid_out("reedbush-u", "tasks-per-node", tasks_per_node=2), launchers.SEVERAL_CORES),
+    ("alps", Layout("gap", (Task(0, CORES[:2]), Task(0, CORES[4:6]))), launchers.UNEQUAL_BLOCKS),
+    ("openmpi5", lay_out("on-node", UNEVEN)[0], launchers.UNEQUAL_SOCKETS),
 ]
 
 
 @pytest.mark.parametrize(("launcher", "layout", "refusal"), REFUSED)
 def test_what_a_launcher_cannot_do(launcher: str, layout: Layout, refusal: Refusal) -> None:
     with pytest.raises(BindingError) as refused:
-        bind(layout, launcher, UNEVEN if refusal is openmpi.UNEQUAL_SOCKETS else None)
+        bind(layout, launcher, UNEVEN if refusal is launchers.UNEQUAL_SOCKETS else None)
     named = f"launcher '{launcher}', placement '{layout.placement}': {refusal.message}"
     assert str(refused.value) == named
-    vendor = refusal is words.UNKNOWN_VENDOR
+    vendor = refusal is common.UNKNOWN_VENDOR
     code = "binding.gpu-vendor-unknown" if vendor else "binding.not-expressible"
     assert refused.value.code == code
 
@@ -325,7 +316,7 @@ def test_every_refusal_is_proven() -> None:
     """Those of a launcher are what docs/launchers.md lists."""
     documented = {(name, r) for name, known in LAUNCHERS.items() for r in known.refusals}
     proven = {(name, refusal) for name, _, refusal in REFUSED}
-    assert {pair for pair in proven if pair[1] not in words.REFUSED_BY_ALL} == documented
+    assert {pair for pair in proven if pair[1] not in common.REFUSED_BY_ALL} == documented
 
 
 def test_unknown_launcher() -> None:
@@ -700,5 +691,5 @@ def test_command(name: str, system: str, placement: str, line: str) -> None:
 
 def test_commands_without_a_binding() -> None:
     layout = laid_out("summit", "tasks-per-node", nodes=2, tasks_per_node=6)
-    assert command(launchers.Jsrun(), layout, []) == "jsrun -n 12 -a 1 -c 7 -b rs -r 6"
-    assert command(launchers.FluxRun(), layout, []) == "flux run -N 2 -n 12 -c 7"
+    assert command(Jsrun(), layout, []) == "jsrun -n 12 -a 1 -c 7 -b rs -r 6"
+    assert command(FluxRun(), layout, []) == "flux run -N 2 -n 12 -c 7"

@@ -16,7 +16,7 @@ import cluster as virtual
 import pytest
 import yaml
 from conftest import BIN, ROOT, Done, Testbed, codes_in, plain_path, records_of, stop, valid
-from plumbline.placement.binding import OTHER_MPI
+from plumbline.placement.proof import OTHER_MPI
 from plumbline.software import build, environments, spack
 
 pytestmark = pytest.mark.cluster

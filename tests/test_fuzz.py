@@ -26,9 +26,10 @@ from plumbline import parse
 from plumbline.check import samples, states
 from plumbline.check.reading import last_line
 from plumbline.core import paths
-from plumbline.placement import binding
-from plumbline.placement.binding import BindingMismatch, TaskReport
+from plumbline.placement import proof
+from plumbline.placement.node import read_nodes
 from plumbline.placement.placement import Layout, Task
+from plumbline.placement.proof import BindingMismatch, TaskReport
 from plumbline.placement.topology import Core, cpus_of_list
 
 CAPTURES = Path(__file__).with_name("captures")
@@ -432,10 +433,10 @@ def test_time_and_memory_of_standard_error(filler: str) -> None:
     with bounded(PATIENCE * SECONDS):
         states.of_stderr([("sample-0.err", text)], states.patterns(paths.reference()))
         last_line(text)
-        binding.host_facts(text)
+        proof.host_facts(text)
         for benchmark in parse.BENCHMARKS:
             parse.check_stderr(benchmark, text)
-        for read in (binding.read_tasks, lambda text: [*binding.read_nodes(text)]):
+        for read in (proof.read_tasks, lambda text: [*read_nodes(text)]):
             with contextlib.suppress(BindingMismatch):
                 read(text)
 
@@ -446,11 +447,11 @@ def test_time_and_memory_of_what_tasks_and_nodes_report() -> None:
     groups = " ".join(f"0-{n}" for n in range(1, 65536))
     gpus = f"plumbline-task 0 a 0 0 - {'0,' * 2**18}0 0 {'b' * 2**19}\n"
     with bounded(PATIENCE * SECONDS):
-        assert next(binding.read_nodes(hosts))[0] == "h0"
+        assert next(read_nodes(hosts))[0] == "h0"
         with pytest.raises(BindingMismatch) as of_node:
-            next(binding.read_nodes(f"plumbline-node a cores {groups}\n"))
+            next(read_nodes(f"plumbline-node a cores {groups}\n"))
         with pytest.raises(BindingMismatch) as of_task:
-            binding.read_tasks(gpus)
+            proof.read_tasks(gpus)
     assert of_node.value.code == of_task.value.code == "proof.unreadable"
 
 
@@ -476,19 +477,19 @@ plumbline-task 3 node2 1 0-1 - - 1 -
 def test_binding() -> None:
     cores = [Core((0, 8), 0, 0, 0, 0), Core((1, 9), 0, 0, 0, 1)]
     layout = Layout("two nodes", tuple(Task(n, (core,)) for n in (0, 1) for core in cores))
-    binding.prove(layout, binding.read_tasks(STDERR))
+    proof.prove(layout, proof.read_tasks(STDERR))
     rng = random.Random(f"{SEED} binding")
     tried = refused = 0
     for number in range(4000):
         text = mutated(rng, STDERR, "plumbline-task", STDERR)
         tried += 1
         try:
-            for host, facts in binding.host_facts(text).items():
+            for host, facts in proof.host_facts(text).items():
                 assert host in text, host
                 assert all(key in text and value in text for key, value in facts.items()), facts
-            tasks = binding.read_tasks(text)
+            tasks = proof.read_tasks(text)
             check_tasks(tasks, text)
-            binding.prove(layout, tasks)
+            proof.prove(layout, tasks)
             assert [task.rank for task in tasks] == [0, 1, 2, 3]
             assert len({task.host for task in tasks}) == 2
             for task, right in zip(tasks, ["0,8", "1,9", "0,8", "1,9"], strict=True):

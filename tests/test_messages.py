@@ -12,8 +12,14 @@ from plumbline.check import outcomes, reading, verdict
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure, Fom, ParseError
-from plumbline.placement.binding import ALONE, OTHER_MPI, BindingMismatch, TaskReport, prove
-from plumbline.placement.proof import TASK_ENDED
+from plumbline.placement.proof import (
+    ALONE,
+    OTHER_MPI,
+    TASK_ENDED,
+    BindingMismatch,
+    TaskReport,
+    prove,
+)
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.waivers import Subject
 from reframe.core.exceptions import SanityError

@@ -14,8 +14,8 @@ from plumbline.check import network, reading
 from plumbline.check.network import NetworkTraffic
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure
-from plumbline.placement import binding
-from plumbline.placement.binding import Counters
+from plumbline.placement import binding, proof
+from plumbline.placement.proof import Counters
 from plumbline.site import load
 
 #: Seconds, and received and sent MB/s of each interface, of one run.
@@ -168,7 +168,7 @@ def test_what_is_printed_of_large_messages() -> None:
 
 def test_garbled_counters_are_not_known() -> None:
     good = "plumbline-net n1 end 7.25 fab0 10 20 1 2"
-    found = binding.network_counters(f"{good}\nplumbline-net n1 end 7.25 fab0 10\nplumbline-net\n")
+    found = proof.network_counters(f"{good}\nplumbline-net n1 end 7.25 fab0 10\nplumbline-net\n")
     assert found == {"n1": {"end": {"fab0": Counters(7.25, 10, 20, 1, 2)}}}
 
 
@@ -177,7 +177,7 @@ def test_the_wrapper_reports_at_start_and_end_and_keeps_the_exit_code() -> None:
         words = [*shell, binding.WRAPPER, "1", network.WORD, "sh", "-c", "echo printed; exit 7"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout) == (7, "printed\n")
-        ((host, moments),) = binding.network_counters(done.stderr).items() or [("", {})]
+        ((host, moments),) = proof.network_counters(done.stderr).items() or [("", {})]
         assert host and [*moments] == ["quiet", "start", "end"]
         assert "lo" not in moments["end"] and {*moments["end"]} == {*moments["quiet"]}
 

@@ -10,15 +10,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from plumbline.placement import binding
-from plumbline.placement.binding import (
-    BindingMismatch,
+from plumbline.placement import binding, proof
+from plumbline.placement.node import (
     NodeDescription,
     NodeReport,
     TopologyMismatch,
     compare_node,
     read_nodes,
 )
+from plumbline.placement.proof import BindingMismatch
 from plumbline.placement.topology import cpus_of_list
 from plumbline.site import configuration
 
@@ -209,7 +209,7 @@ class Elsewhere:
         return node
 
     def devices(self, shell: str, **env: str) -> str:
-        (task,) = binding.read_tasks(run_task(shell, self.script, **env))
+        (task,) = proof.read_tasks(run_task(shell, self.script, **env))
         return task.devices
 
 

@@ -21,9 +21,10 @@ import yaml
 from conftest import COLUMNS, MPICH, ROOT, codes_in
 from plumbline import parse
 from plumbline.check import outcomes, reading, samples
-from plumbline.placement import binding, pairing
-from plumbline.placement.binding import BindingError, BindingMismatch, PairBinding, TaskReport
+from plumbline.placement import binding, pairing, proof
+from plumbline.placement.binding import BindingError, PairBinding
 from plumbline.placement.placement import Layout, features, fits_one_node, lay_out
+from plumbline.placement.proof import BindingMismatch, TaskReport
 from plumbline.placement.topology import Topology
 
 NODES = ["nid001000", "nid001001", "nid001002", "nid001003"]
@@ -111,7 +112,7 @@ def test_the_rounds_in_the_script_are_those_of_screen(count: int, tmp_path: Path
     assert {run.name for run in runs} == set(samples.ends(tmp_path))
     for run in runs:
         first, second = run.name.partition("-")[2].split(":")
-        assert [seen.host for seen in binding.read_tasks((tmp_path / run.err).read_text())] == [
+        assert [seen.host for seen in proof.read_tasks((tmp_path / run.err).read_text())] == [
             first,
             second,
         ]
@@ -294,8 +295,8 @@ def test_real_launchers_keep_to_their_pairs(manager: str, tmp_path: Path):
     )
     assert done.returncode == 0, [p.read_text() for p in tmp_path.glob("sample-*.err")]
     for run in samples.pair_runs(rounds, samples.nodes_of_job(tmp_path), two):
-        tasks = binding.read_tasks((tmp_path / run.err).read_text())
-        binding.prove(two, tasks)
+        tasks = proof.read_tasks((tmp_path / run.err).read_text())
+        proof.prove(two, tasks)
         wanted = [f"n{address[-1]}" for address in run.name.partition("-")[2].split(":")]
         assert [task.host for task in tasks] == wanted
 
@@ -319,10 +320,10 @@ def test_a_task_on_another_node_is_refused(hosts: list[str], ran_elsewhere: bool
     tasks = [TaskReport(rank, host, "0") for rank, host in enumerate(hosts)]
     named = [NODES[0], NODES[3]]
     if not ran_elsewhere:
-        binding.prove_nodes(named, tasks, NODES)
+        proof.prove_nodes(named, tasks, NODES)
         return
     with pytest.raises(BindingMismatch, match=r"nid\d+ or nid001003$") as refused:
-        binding.prove_nodes(named, tasks, NODES)
+        proof.prove_nodes(named, tasks, NODES)
     assert refused.value.code == "proof.wrong-node"
 
 

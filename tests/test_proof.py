@@ -12,9 +12,9 @@ import pytest
 from plumbline.check import reading
 from plumbline.check.outcomes import Invalid
 from plumbline.check.samples import Run, RunEnd
-from plumbline.placement import binding
-from plumbline.placement.binding import BindingMismatch, TaskReport, prove, read_tasks
+from plumbline.placement import proof
 from plumbline.placement.placement import Layout, Task, lay_out
+from plumbline.placement.proof import BindingMismatch, TaskReport, prove, read_tasks
 from plumbline.placement.topology import Core, Topology
 
 MASKS = {
@@ -62,7 +62,7 @@ def test_tasks_in_rank_order() -> None:
 
 
 def test_host_facts() -> None:
-    assert binding.host_facts(STDERR) == {
+    assert proof.host_facts(STDERR) == {
         "node2": {"kernel": "6.1.0-31-amd64", "cpu_model": "AMD EPYC 7A53 64-Core Processor"},
         "node1": {"governor": "performance"},
     }
@@ -93,9 +93,9 @@ def test_garbled_range_does_not_fill_the_memory() -> None:
     """In a process of its own, whose memory is limited: a digit too many must not end the run."""
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29));"
-        "from plumbline.placement import binding\n"
-        "try: binding.read_tasks('plumbline-task 0 node1 0-99999999 0 - - 0 -')\n"
-        "except binding.BindingMismatch: pass\n"
+        "from plumbline.placement import proof\n"
+        "try: proof.read_tasks('plumbline-task 0 node1 0-99999999 0 - - 0 -')\n"
+        "except proof.BindingMismatch: pass\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

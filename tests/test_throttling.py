@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, STANDINS
 from plumbline.check.throttling import NodeReadings
-from plumbline.placement import binding
-from plumbline.placement.binding import TaskReport
-from plumbline.placement.proof import read_tasks
+from plumbline.placement import binding, proof
+from plumbline.placement.proof import TaskReport, read_tasks
 from plumbline.placement.readings import PcieLink
 from test_node import SHELLS, Elsewhere
 
@@ -418,7 +417,7 @@ def test_a_limit_of_cpu_time_is_a_fact_of_the_host(
         [*shell.split(), node.script, "0", "true"],
         env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    (facts,) = binding.host_facts(done.stderr).values()
+    (facts,) = proof.host_facts(done.stderr).values()
     assert facts.get("cpu.quota") == quota
     assert "cgroup" not in done.stderr
 
@@ -439,8 +438,8 @@ def test_the_wrapper_reads_the_kernels_counters(shell: str, tmp_path: Path) -> N
         env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 7
-    (host,) = binding.host_facts(done.stderr)
-    assert binding.host_facts(done.stderr)[host]["cpu.max_frequency"] == "2500000-3500000"
+    (host,) = proof.host_facts(done.stderr)
+    assert proof.host_facts(done.stderr)[host]["cpu.max_frequency"] == "2500000-3500000"
     found = of(done.stderr)
     processors = found.processors(host)
     assert processors is not None and vars(processors) == {

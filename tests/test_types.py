@@ -12,7 +12,7 @@ import pytest
 from plumbline.check import verdict
 from plumbline.check.result import CaseResult, Measurement, of_check
 from plumbline.parse import Figure
-from plumbline.placement.binding import TaskReport
+from plumbline.placement.proof import TaskReport
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import Case
 from plumbline.reference.waivers import Subject

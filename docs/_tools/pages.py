@@ -18,8 +18,8 @@ from plumbline.core import paths
 from plumbline.core.codes import registered
 from plumbline.output import query
 from plumbline.placement import binding, placement
-from plumbline.placement.binding import LAUNCHERS, words
-from plumbline.placement.binding.common import NO_PAIRS
+from plumbline.placement.binding import LAUNCHERS
+from plumbline.placement.binding.common import NO_PAIRS, REFUSED_BY_ALL
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
 from plumbline.reference.row import SITE, Row
@@ -289,7 +289,7 @@ def _options(section: str) -> str:
 
 def _refusals() -> str:
     """Return each refusal with its launchers."""
-    refusing = {refusal: [*LAUNCHERS] for refusal in words.REFUSED_BY_ALL}
+    refusing = {refusal: [*LAUNCHERS] for refusal in REFUSED_BY_ALL}
     for name, launcher in LAUNCHERS.items():
         for refusal in (*launcher.refusals, *(() if launcher.bind_pair else (NO_PAIRS,))):
             refusing.setdefault(refusal, []).append(name)

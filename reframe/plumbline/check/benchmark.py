@@ -46,7 +46,7 @@ from plumbline.check.result import CaseResult, Measurement, subject_of
 from plumbline.check.samples import Run
 from plumbline.core import paths
 from plumbline.parse import Figure, Fom, outputs
-from plumbline.placement import binding, placement
+from plumbline.placement import binding, placement, proof
 from plumbline.placement.topology import PlacementError, Topology
 from plumbline.reference import waivers
 from plumbline.reference.row import Case
@@ -568,16 +568,16 @@ class Benchmark(declaration.Declaration):
         several = layout.num_nodes > 1
         links = partial(reading.links_down, Path(self.stagedir), fabric) if several else str
         reading.check_end(run, ended, stderr, links)
-        seen = binding.read_tasks(stderr)
+        seen = proof.read_tasks(stderr)
         self.check_racks(layout, seen)
-        binding.prove(layout, seen)
+        proof.prove(layout, seen)
         if self.pinned_to:
-            binding.prove_nodes([self.pinned_to.node], seen, self.pinned_to.others)
+            proof.prove_nodes([self.pinned_to.node], seen, self.pinned_to.others)
         duet.prove(self, seen)
         result.tasks = seen
         system = self.current_system.name
         reading.confirm_nodes(result, system, self.current_partition, layout, stderr)
-        for host, facts in binding.host_facts(stderr).items():
+        for host, facts in proof.host_facts(stderr).items():
             result.hosts.setdefault(host, {}).update(facts)
         parsers.check_stderr(self.benchmark, stderr)
         printed: dict[Figure, Fom] = {}
@@ -607,7 +607,7 @@ class Benchmark(declaration.Declaration):
         path = (stagedir / run.out).with_suffix(f".{self.output_suffix}")
         return [(path, locations[0] if len(locations) == 1 and not self.one_process else "")]
 
-    def check_racks(self, layout: placement.Layout, seen: list[binding.TaskReport]) -> None:
+    def check_racks(self, layout: placement.Layout, seen: list[proof.TaskReport]) -> None:
         """Skip the test case if the scheduler gave nodes of fewer racks than it needs."""
         if layout.racks == 1:
             return

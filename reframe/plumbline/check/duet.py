@@ -26,7 +26,7 @@ from plumbline.check.record import DUET, SIDES
 from plumbline.check.result import key_of, of_check
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, suggest
-from plumbline.placement import binding
+from plumbline.placement import proof
 from plumbline.site import reframe_patches
 from plumbline.software import providers
 
@@ -407,10 +407,10 @@ def check_ends(check, ended: Mapping[str, samples.RunEnd]) -> None:
         )
 
 
-def prove(check, seen: list[binding.TaskReport]) -> None:
+def prove(check, seen: list[proof.TaskReport]) -> None:
     """Check that the tasks of a side ran on its own nodes.
 
     :raises BindingMismatch: if one did not.
     """
     if current and check.duet_side and (nodes := current.sides[check.duet_side].nodes):
-        binding.prove_nodes(nodes, seen, current.all_nodes)
+        proof.prove_nodes(nodes, seen, current.all_nodes)

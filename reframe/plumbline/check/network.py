@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from plumbline.check.states import WARNINGS, Notice
 from plumbline.core import units
 from plumbline.parse import Figure
-from plumbline.placement.binding import Counters, Moments
+from plumbline.placement.proof import Counters, Moments
 
 #: Word of the task wrapper, with the seconds before each run in which only others use the network:
 #: ten ticks of the clock that they are timed with (proc(5), uptime).

@@ -26,7 +26,7 @@ from plumbline.check.samples import Run
 from plumbline.check.tasks import topology_of
 from plumbline.check.verdict import MOST_SHOWN
 from plumbline.parse import Figure
-from plumbline.placement import binding
+from plumbline.placement import binding, proof
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import PlacementError, Topology
 
@@ -206,7 +206,7 @@ class NodePairs(Benchmark):
         """Return the figures of one run, at the two nodes that its tasks reported."""
         figures = super().read_run(run, ended)
         pair = run.name.partition("-")[2].split(":")
-        binding.prove_nodes(pair, self.result.tasks, self.nodes_listed)
+        proof.prove_nodes(pair, self.result.tasks, self.nodes_listed)
         for task in self.result.tasks:
             self.task_of_host.setdefault(task.host, task)
         location = ":".join(sorted(task.host for task in self.result.tasks))
@@ -215,7 +215,7 @@ class NodePairs(Benchmark):
         return {figure._replace(location=location): value for figure, value in figures.items()}
 
     def read_samples(self) -> dict[Figure, list[float]]:
-        self.task_of_host: dict[str, binding.TaskReport] = {}
+        self.task_of_host: dict[str, proof.TaskReport] = {}
         self.across: dict[str, int] = {}
         figures = super().read_samples()
         if len(self.task_of_host) != self.nodes:

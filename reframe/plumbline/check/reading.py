@@ -21,7 +21,13 @@ from plumbline.check.samples import Run
 from plumbline.core import paths, units
 from plumbline.core.text import shorten
 from plumbline.parse import Figure, Fom, Output, outputs
-from plumbline.placement import binding
+from plumbline.placement import proof
+from plumbline.placement.node import (
+    NodeDescription,
+    TopologyMismatch,
+    compare_node,
+    read_nodes,
+)
 from plumbline.placement.placement import Layout
 
 #: Possible causes of another number of tasks than started, as messages have them.
@@ -100,7 +106,7 @@ def check_started(folder: Path, layout: Layout, seconds: int, fabric: Sequence[s
     if not runs:
         return
     stderr = stderr_of(folder / f"sample-{runs[0]}.err")
-    seen = binding.read_tasks(stderr)
+    seen = proof.read_tasks(stderr)
     nodes = list(dict.fromkeys(task.host for task in seen))
     on = nodelist_abbrev(nodes) if nodes else "no node"
     if len(seen) < layout.num_tasks:
@@ -136,7 +142,7 @@ def links_down(folder: Path, fabric: Sequence[str]) -> str:
     """
     hosts: dict[str, dict[str, str]] = {}
     for path in sorted(folder.glob("sample-*.err")):
-        hosts |= binding.host_facts(stderr_of(path))
+        hosts |= proof.host_facts(stderr_of(path))
     return "".join(f"; {text}" for text in network.down(hosts, fabric))
 
 
@@ -168,8 +174,8 @@ def misplaced(layout: Layout, stderr: str) -> str:
     """Return, for a message, how the tasks of a failed run were not where they should be: two on
     one GPU, say, which NCCL and RCCL refuse without such a reason."""
     try:
-        binding.prove(layout, binding.read_tasks(stderr))
-    except binding.BindingMismatch as err:
+        proof.prove(layout, proof.read_tasks(stderr))
+    except proof.BindingMismatch as err:
         return f"; {err}"
     return ""
 
@@ -190,7 +196,7 @@ def invalid_if_unreadable(folder: Path, run: Run) -> Iterator[None]:
         ) from None
     except OSError as err:
         raise unreadable(err) from None
-    except (parse.ParseError, binding.BindingMismatch) as err:
+    except (parse.ParseError, proof.BindingMismatch) as err:
         raise outcomes.Invalid(f"{run.out}: {err}", code=err.code) from None
 
 
@@ -210,7 +216,7 @@ def parse_output(path: Path, parser: Parser, layout: Layout, result: CaseResult)
             raise
         raise parse.ParseError(
             f"{err}. {err.times} separate processes of one rank each print this; likely cause: "
-            f"{binding.OTHER_MPI}",
+            f"{proof.OTHER_MPI}",
             code="output.task-count",
         ) from None
     if found.tasks not in (None, layout.num_tasks):
@@ -265,7 +271,7 @@ def task_count_message(reported: int, layout: Layout, result: CaseResult) -> str
     if reported > layout.num_tasks:
         causes = [OTHER_RUN]
     else:
-        causes = [binding.ALONE]
+        causes = [proof.ALONE]
         causes.insert(reported == 1, FEWER_TASKS)
     return (
         f"{result.program} reports {reported} tasks, {len(result.tasks)} of "
@@ -305,7 +311,7 @@ def add_traffic(result: CaseResult, found: Mapping[Figure, float], stderr: str) 
 
     :arg found: its figures, in their registered units.
     """
-    if counters := binding.network_counters(stderr):
+    if counters := proof.network_counters(stderr):
         of = {f: references().fom(result.benchmark or "", f.metric).unit for f in found}
         result.traffic.add(counters, network.printed_rate(found, of))
 
@@ -351,13 +357,13 @@ def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, st
     :raises TopologyMismatch: on a difference.
     """
     devices = [device.info for device in partition.devices]
-    expected = binding.NodeDescription(partition.processor.info, devices, partition.extras)
+    expected = NodeDescription(partition.processor.info, devices, partition.extras)
     file = paths.systems().find(f"{system}.yaml")
-    for host, node in binding.read_nodes(stderr):
+    for host, node in read_nodes(stderr):
         try:
-            result.confirmed[host] = binding.compare_node(expected, host, node, bool(layout.vendor))
-        except binding.TopologyMismatch as err:
-            raise binding.TopologyMismatch(
+            result.confirmed[host] = compare_node(expected, host, node, bool(layout.vendor))
+        except TopologyMismatch as err:
+            raise TopologyMismatch(
                 f"{file}, partition {partition.name}: {err}: correct the entry in the file, or "
                 f"repair the node",
                 code="topology.mismatch",

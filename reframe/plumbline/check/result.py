@@ -26,7 +26,7 @@ from plumbline.check.states import Notice
 from plumbline.check.throttling import NodeReadings
 from plumbline.core import paths
 from plumbline.core.errors import Coded
-from plumbline.placement.binding import TaskReport
+from plumbline.placement.proof import TaskReport
 from plumbline.reference import lookup, waivers
 from plumbline.reference.row import Case
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from plumbline.check.states import WARNINGS, Notice
 from plumbline.placement import readings
-from plumbline.placement.binding import TaskReport
+from plumbline.placement.proof import TaskReport
 from plumbline.placement.readings import CpuReading, GpuReading, PcieLink
 
 #: Prefix of facts about GPUs: ``gpu.0000:18:00.0.power_limit``.

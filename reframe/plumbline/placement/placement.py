@@ -72,6 +72,11 @@ class Layout:
     def num_cpus_per_task(self) -> int:
         return max(len(task.cores) for task in self.tasks)
 
+    @property
+    def own_gpus(self) -> bool:
+        """Whether each task of a node has GPUs of its own; otherwise all see the same ones."""
+        return len({task.gpus for task in self.tasks}) > 1
+
 
 def _on_socket(topology: Topology) -> list[Task]:
     for cores in topology.by_socket():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from plumbline.core.errors import Coded
 from plumbline.core.text import shorten
-from plumbline.placement.binding.common import own_gpus
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import cpus_of_list, ranges_of_list
 
@@ -170,7 +169,7 @@ def prove(layout: Layout, tasks: list[TaskReport]) -> None:
     if layout.vendor:
         _prove_local_ranks(layout, tasks)
         _prove_devices(layout, tasks)
-    if own_gpus(layout):
+    if layout.own_gpus:
         _prove_own_gpus(layout, tasks)
     else:
         _prove_shared_gpus(layout, tasks)

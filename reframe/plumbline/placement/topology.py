@@ -237,6 +237,21 @@ def ranges_of_list(text: str) -> list[range]:
     return ranges
 
 
+def cpu_list(cpus: Iterable[int]) -> str:
+    """Return CPU numbers in the kernel's list format.
+
+    >>> cpu_list((8, 0, 1, 2, 3))
+    '0-3,8'
+    """
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and cpu == runs[-1][1] + 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
 def _index_of(cpu: int, groups: list[list[int]]) -> int:
     return next((i for i, group in enumerate(groups) if cpu in group), 0)
 

@@ -18,96 +18,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from plumbline.placement.binding import flux, hpe, hydra, jsrun, openmpi, slurm
 from plumbline.placement.binding.common import (
     NO_PAIRS,
     Binding,
     BindingError,
-    Launcher,
     PairBinding,
-    Refusal,
-    cpu_list,
+    task_words,
 )
-from plumbline.placement.binding.node import (
-    NodeDescription,
-    NodeReport,
-    TopologyMismatch,
-    compare_node,
-    read_nodes,
-)
-from plumbline.placement.binding.words import per_node_word, task_words
+from plumbline.placement.binding.launchers import LAUNCHERS
 from plumbline.placement.placement import Layout
-from plumbline.placement.proof import (
-    ALONE,
-    OTHER_MPI,
-    BindingMismatch,
-    Counters,
-    Moments,
-    TaskReport,
-    host_facts,
-    network_counters,
-    prove,
-    prove_nodes,
-    read_tasks,
-)
 from plumbline.placement.topology import Topology
+
+__all__ = ["LAUNCHERS", "WRAPPER", "Binding", "BindingError", "PairBinding", "bind", "bind_pair"]
 
 #: The task wrapper: it reports where the task runs, and becomes the program.
 WRAPPER = Path(__file__).parents[1] / "task.sh"
-
-__all__ = [
-    "ALONE",
-    "LAUNCHERS",
-    "OTHER_MPI",
-    "Binding",
-    "BindingError",
-    "BindingMismatch",
-    "Counters",
-    "Moments",
-    "NodeDescription",
-    "NodeReport",
-    "PairBinding",
-    "TaskReport",
-    "TopologyMismatch",
-    "bind",
-    "bind_pair",
-    "compare_node",
-    "host_facts",
-    "network_counters",
-    "prove",
-    "prove_nodes",
-    "read_nodes",
-    "read_tasks",
-]
-
-_SEVERAL_TASKS = Refusal("the local launcher starts one task", "several tasks")
-
-
-def _local(layout: Layout, _: Topology | None) -> Binding:
-    if layout.num_tasks != 1:
-        raise BindingError(_SEVERAL_TASKS.message)
-    return Binding(("taskset", "-c", cpu_list(layout.tasks[0].cpus)))
-
-
-_LOCAL = Launcher("No launcher", "", "launcher", _local, (_SEVERAL_TASKS,))
-
-#: ReFrame's launcher name, or the environment's ``process_manager`` -> the launcher.
-LAUNCHERS: dict[str, Launcher] = {
-    "local": _LOCAL,
-    "hydra": hydra.HYDRA,
-    "mpiexec": hydra.MPIEXEC,
-    "mpirun-intelmpi": hydra.INTEL,
-    "mvapich": hydra.MVAPICH,
-    "openmpi": openmpi.OPENMPI,
-    "mpirun-openmpi": openmpi.OPENMPI,
-    "openmpi5": openmpi.OPENMPI5,
-    "srun": slurm.SRUN,
-    "jsrun": jsrun.JSRUN,
-    "alps": hpe.ALPS,
-    "pals": hpe.PALS,
-    "mpt": hpe.MPT,
-    "flux-run": flux.FLUX,
-}
 
 
 def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Binding:
@@ -126,10 +51,10 @@ def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Bin
     known = LAUNCHERS[launcher]
     try:
         bound = known.bind(layout, topology)
-        # Programs choose their GPU by local rank.
+        # From which task.sh derives the local rank, by which programs choose their GPU.
         needed = layout.vendor or not known.local_rank
-        derived = (per_node_word(layout),) if needed else ()
-        return replace(bound, task=(*derived, *bound.task, *task_words(layout)))
+        per_node = (f"PLUMBLINE_PER_NODE={layout.num_tasks_per_node}",) if needed else ()
+        return replace(bound, task=(*per_node, *bound.task, *task_words(layout)))
     except BindingError as err:
         raise BindingError(
             f"launcher {launcher!r}, placement {layout.placement!r}: {err}", code=err.code
@@ -141,7 +66,7 @@ def bind_pair(bound: Binding, launcher: str) -> PairBinding:
 
     :raises BindingError: if no way to do that with this launcher is known.
     """
-    known = LAUNCHERS.get(launcher)
-    if known is None or known.bind_pair is None:
+    restrict = LAUNCHERS[launcher].bind_pair
+    if restrict is None:
         raise BindingError(f"launcher {launcher!r}: {NO_PAIRS.message}")
-    return known.bind_pair(bound)
+    return restrict(bound)

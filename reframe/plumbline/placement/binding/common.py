@@ -58,19 +58,19 @@ class Launcher:
 
     :ivar section: its heading in docs/launchers.md, and its key in options.csv.
     :ivar command: its command.
-    :ivar key: what selects it: ``launcher`` of the partition or environment, or
-        ``process_manager`` of the environment.
     :ivar bind: returns its binding of a layout.
     :ivar bind_pair: restricts a binding to two nodes of a job; ``None`` if no way is known.
+    :ivar key: what selects it: ``launcher`` of the partition or environment, or
+        ``process_manager`` of the environment.
     :ivar local_rank: whether it gives tasks their local rank.
     """
 
     section: str
     command: str
-    key: str
     bind: Callable[[Layout, Topology | None], Binding]
     refusals: tuple[Refusal, ...]
     bind_pair: Callable[[Binding], PairBinding] | None = None
+    key: str = "launcher"
     local_rank: bool = True
 
 
@@ -108,11 +108,6 @@ def per_node(layout: Layout) -> tuple[Task, ...]:
     return first
 
 
-def own_gpus(layout: Layout) -> bool:
-    """Return whether each task of a node has GPUs of its own; otherwise all see the same ones."""
-    return len({task.gpus for task in layout.tasks}) > 1
-
-
 def gpu_of_each(tasks: tuple[Task, ...]) -> list[str]:
     """Return the number of each task's own GPU.
 
@@ -128,23 +123,8 @@ def refuse_own_gpus(layout: Layout) -> None:
 
     :raises BindingError: if so.
     """
-    if own_gpus(layout):
+    if layout.own_gpus:
         raise BindingError(OWN_GPUS.message)
-
-
-def cpu_list(cpus: tuple[int, ...]) -> str:
-    """Return CPU numbers in the kernel's list format.
-
-    >>> cpu_list((8, 0, 1, 2, 3))
-    '0-3,8'
-    """
-    runs: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if runs and cpu == runs[-1][1] + 1:
-            runs[-1][1] = cpu
-        else:
-            runs.append([cpu, cpu])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
 def mask(cpus: tuple[int, ...]) -> str:
@@ -152,6 +132,61 @@ def mask(cpus: tuple[int, ...]) -> str:
     return hex(sum(1 << cpu for cpu in cpus))
 
 
-def file_name(name: str, layout: Layout) -> str:
-    """Return the name of a layout's file next to the job script."""
-    return f"{name}-{layout.locations[0]}" if layout.locations else name
+# -- words between the task wrapper and the program -----------------------------------------------
+
+SEVERAL_MEMORIES = Refusal(
+    "it binds the memory of all tasks to the same NUMA domain",
+    "tasks are to have their memory in different domains",
+)
+UNKNOWN_VENDOR = Refusal(
+    "the vendor of the GPUs is not known: set the arch of the partition's devices (sm_..., gfx...)",
+    "the partition's devices have no arch",
+)
+
+#: What no launcher can express.
+REFUSED_BY_ALL = (SEVERAL_MEMORIES, UNKNOWN_VENDOR)
+
+
+def gpu_by_local_rank(layout: Layout) -> str:
+    """Return the word by which ``task.sh`` gives each task its own GPU."""
+    return f"PLUMBLINE_{_visible(layout)}={','.join(gpu_of_each(per_node(layout)))}"
+
+
+def task_words(layout: Layout) -> tuple[str, ...]:
+    """Return the words before the program, which are the same for every task and launcher."""
+    words = []
+    # Tasks with different numbers of cores: the OpenMP runtime counts them.
+    sizes = {len(task.cores) for task in layout.tasks}
+    if len(sizes) == 1:
+        words.append(f"OMP_NUM_THREADS={sizes.pop()}")
+    words.append("OMP_PROC_BIND=close")
+    sets = {task.cpus for task in layout.tasks}
+    places = ",".join(f"{{{cpu}}}" for cpu in sets.pop()) if len(sets) == 1 else "cores"
+    words.append(f"OMP_PLACES={places}")
+    return (*words, *_gpu_words(layout), *_memory_words(layout))
+
+
+def _gpu_words(layout: Layout) -> list[str]:
+    gpus = layout.tasks[0].gpus
+    words = ["CUDA_DEVICE_ORDER=PCI_BUS_ID"] if layout.vendor == "cuda" else []
+    if gpus:
+        variable = _visible(layout)
+        if not layout.own_gpus:
+            words.append(f"{variable}={','.join(map(str, gpus))}")
+    return words
+
+
+def _visible(layout: Layout) -> str:
+    """Return the variable that lists the GPUs that a program sees."""
+    try:
+        return {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}[layout.vendor]
+    except KeyError:
+        raise BindingError(UNKNOWN_VENDOR.message, code="binding.gpu-vendor-unknown") from None
+
+
+def _memory_words(layout: Layout) -> list[str]:
+    domains = {task.memory for task in layout.tasks}
+    if len(domains) > 1:
+        raise BindingError(SEVERAL_MEMORIES.message)
+    domain = domains.pop()
+    return [] if domain is None else ["numactl", f"--membind={domain}"]

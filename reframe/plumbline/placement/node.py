@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from plumbline.placement.binding.common import cpu_list
 from plumbline.placement.proof import QUOTED, BindingMismatch
-from plumbline.placement.topology import cpus_of_list, cpus_of_mask, ranges_of_list
+from plumbline.placement.topology import cpu_list, cpus_of_list, cpus_of_mask, ranges_of_list
 
 Groups = frozenset[frozenset[int]]
 
@@ -167,14 +166,14 @@ def _difference(level: str, described: list[frozenset[int]], found: Groups, what
     first = min(group, default=None)
     actual = next((other for other in found if first in other), None)
     if actual is not None:
-        on_node = f"CPU {first} is in one with {cpu_list(tuple(actual))}"
+        on_node = f"CPU {first} is in one with {cpu_list(actual)}"
     elif group:
         on_node = f"CPU {first} is not online"
     else:
         extra = frozenset().union(*found) - frozenset().union(*described)
-        on_node = f"CPUs {cpu_list(tuple(extra))} exist in addition"
+        on_node = f"CPUs {cpu_list(extra)} exist in addition"
     key = f"processor.topology.{level}"
-    return f"{key} has CPUs {cpu_list(tuple(group))} as one {what}, but on the node {on_node}"
+    return f"{key} has CPUs {cpu_list(group)} as one {what}, but on the node {on_node}"
 
 
 def _compare_numbers(described: NodeDescription, node: NodeReport) -> Iterator[str]:
@@ -188,7 +187,7 @@ def _compare_numbers(described: NodeDescription, node: NodeReport) -> Iterator[s
             own = described.extras.get("numa_os_numbers")
             key = "extras.numa_os_numbers" if own else "processor.topology.numa_nodes"
             yield (
-                f"{key} has CPUs {cpu_list(tuple(cpus))} as NUMA domain {number}, but on the node "
+                f"{key} has CPUs {cpu_list(cpus)} as NUMA domain {number}, but on the node "
                 f"they are {found}"
             )
             return
