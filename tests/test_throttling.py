@@ -382,7 +382,7 @@ def test_what_the_kernel_does_not_count_is_not_recorded() -> None:
         ((3, 1, "-"), ("-", 1, "-"), {"packages": 0}),
     ):
         found = of(line.format("before", *before) + line.format("after", *after)).processors("n1")
-        assert found is not None and found.recorded() == recorded
+        assert found is not None and found.model_dump(exclude_none=True) == recorded
     nothing = line.format("before", "-", "-", "-") + line.format("after", "-", "-", "-")
     assert of(nothing).processors("n1") is None
 
@@ -466,7 +466,9 @@ def test_the_wrapper_reads_the_clock_without_counters(shell: str, tmp_path: Path
     assert done.returncode == 7
     found = of(done.stderr.replace(os.uname().nodename, "n1"))
     processors = found.processors("n1")
-    assert processors is not None and processors.recorded() == {"clock": 2450}
+    assert processors is not None and vars(processors) == {
+        "cores": None, "packages": None, "clock": 2450,
+    }  # fmt: skip
     assert codes(found) == []
 
 

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from plumbline.check.record import InterfaceRecord
 from plumbline.check.states import WARNINGS, Notice
 from plumbline.core import units
 from plumbline.parse import Figure
@@ -64,21 +65,6 @@ class _Run:
         return self.moments.get(moment, {}).get(interface)
 
 
-@dataclass(frozen=True)
-class Interface:
-    """What an interface moved during all runs.
-
-    :ivar received: bytes; ``sent`` likewise. :ivar idle: bytes per second in the busier direction
-        before the runs, when the program did not use it.
-    """
-
-    received: int
-    sent: int
-    errors: int
-    drops: int
-    idle: float
-
-
 @dataclass
 class NetworkTraffic:
     """The network traffic of a test case.
@@ -96,18 +82,18 @@ class NetworkTraffic:
         for host, moments in counters.items():
             self.runs.setdefault(host, []).append(_Run(moments, printed))
 
-    def interfaces(self, host: str) -> dict[str, Interface]:
+    def interfaces(self, host: str) -> dict[str, InterfaceRecord]:
         """Return what each interface of a node moved, without those that moved nothing."""
         found = {}
         for name in self._names(host):
             pairs = [(run.moments["start"][name], run.moments["end"][name])
                      for run in self.runs[host] if run.rate(name, "start", "end")]  # fmt: skip
-            moved = Interface(
-                sum(end.received - start.received for start, end in pairs),
-                sum(end.sent - start.sent for start, end in pairs),
-                sum(end.errors - start.errors for start, end in pairs),
-                sum(end.drops - start.drops for start, end in pairs),
-                round(self._idle(host, name), 1),
+            moved = InterfaceRecord(
+                received=sum(end.received - start.received for start, end in pairs),
+                sent=sum(end.sent - start.sent for start, end in pairs),
+                errors=sum(end.errors - start.errors for start, end in pairs),
+                drops=sum(end.drops - start.drops for start, end in pairs),
+                idle=round(self._idle(host, name), 1),
             )
             if any(vars(moved).values()):
                 found[name] = moved

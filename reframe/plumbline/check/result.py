@@ -369,7 +369,9 @@ def _readings(measured: NodeReadings) -> dict:
             for host, found in devices.items()
             if found
         },
-        "processors": {host: found.recorded() for host, found in processors.items() if found},
+        "processors": {
+            host: found.model_dump(exclude_none=True) for host, found in processors.items() if found
+        },
     }
     return {name: found for name, found in fields.items() if found}
 

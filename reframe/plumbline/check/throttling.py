@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from plumbline.check.record import ProcessorsRecord
 from plumbline.check.states import WARNINGS, Notice
 from plumbline.placement import readings
 from plumbline.placement.proof import TaskReport
@@ -67,20 +68,6 @@ class Device:
         return {name: value for name, value in fields.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class Processors:
-    """The CPUs of a node during all runs: how often cores and packages were throttled, and the
-    lowest clock in MHz of the first task's CPU at the end of a run; ``None`` if unknown."""
-
-    cores: int | None
-    packages: int | None
-    clock: float | None
-
-    def recorded(self) -> dict[str, Any]:
-        """Return the fields of its record, without those that are unknown."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
 @dataclass
 class NodeReadings:
     """What the nodes of a test case reported of their GPUs and CPUs.
@@ -116,7 +103,7 @@ class NodeReadings:
         used = self.used.get(host) or of_bus.keys()
         return {bus: _device(of_bus[bus]) for bus in sorted(of_bus) if bus in used}
 
-    def processors(self, host: str) -> Processors | None:
+    def processors(self, host: str) -> ProcessorsRecord | None:
         """Return the CPUs of a node; ``None`` if it does not show them."""
         every = self.cpus.get(host, [])
         # The counters belong to the node: what happens between the runs is not of the program.
@@ -124,12 +111,12 @@ class NodeReadings:
             (one, other) for one, other in itertools.pairwise(every)
             if one.moment == "before" and other.moment == "after"
         ]  # fmt: skip
-        found = Processors(
-            _total([_growth([before.cores, after.cores]) for before, after in pairs]),
-            _total([_growth([before.packages, after.packages]) for before, after in pairs]),
-            min((a.clock for _, a in pairs if a.clock is not None), default=None),
+        found = ProcessorsRecord(
+            cores=_total([_growth([one.cores, other.cores]) for one, other in pairs]),
+            packages=_total([_growth([one.packages, other.packages]) for one, other in pairs]),
+            clock=min((a.clock for _, a in pairs if a.clock is not None), default=None),
         )
-        return found if found.recorded() else None
+        return found if found.model_dump(exclude_none=True) else None
 
     def facts(self, host: str) -> dict[str, str]:
         """Return the settings of a node's GPUs, as facts of the host."""
