@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plumbline.core.errors import Fault
 from plumbline.core.process import capture, is_shell_safe, one_line
@@ -13,7 +14,6 @@ from plumbline.core.process import capture, is_shell_safe, one_line
 #: Fields of sinfo(1), "--format": node, partition, sockets, cores of each, threads of each, MiB of
 #: memory, generic resources, features, state, reason. The last may have any character.
 _FIELDS = "%N|%R|%X|%Y|%Z|%m|%G|%f|%T|%E"
-
 
 #: States of sinfo(1), "NODE STATE CODES", in which a node takes a job now or later. A suffix such
 #: as ``~`` (saving power) does not change that, except ``*``: the node does not respond.
@@ -66,26 +66,15 @@ class SlurmNode:
         return self.sockets, self.cores, self.threads, self.gpus
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(NamedTuple):
     """The nodes of a partition with the same hardware.
 
     :ivar constraint: a feature that only they have in the partition; empty if there is one kind,
         ``None`` if there is no such feature.
     """
 
-    partition: str
     nodes: tuple[SlurmNode, ...]
     constraint: str | None
-
-    @property
-    def node(self) -> SlurmNode:
-        return self.nodes[0]
-
-    @property
-    def memory(self) -> int:
-        """MiB of its smallest node."""
-        return min(node.memory for node in self.nodes)
 
 
 def nodes() -> list[SlurmNode] | None:
@@ -99,20 +88,11 @@ def nodes() -> list[SlurmNode] | None:
         if len(cells) <= _FIELDS.count("|") or not all(c.isdigit() for c in cells[2:5]):
             continue
         name, partition, sockets, cores, threads, memory, gres, features, state, reason = cells
-        found.append(
-            SlurmNode(
-                name,
-                partition,
-                int(sockets),
-                int(cores),
-                int(threads),
-                int(memory) if memory.isdigit() else 0,
-                _gpus(gres),
-                tuple(f for f in features.split(",") if f != "(null)"),
-                state,
-                reason,
-            )
-        )
+        found.append(SlurmNode(
+            name, partition, int(sockets), int(cores), int(threads),
+            int(memory) if memory.isdigit() else 0, _gpus(gres),
+            tuple(f for f in features.split(",") if f != "(null)"), state, reason,
+        ))  # fmt: skip
     return found
 
 
@@ -163,24 +143,29 @@ def _gpus(gres: str) -> tuple[str, int]:
     """Return ``("a100", 4)`` for ``gpu:a100:4(S:0-1)``; several types are added, without a name."""
     found = re.findall(r"(?:^|,)gpu(?::([^:,(]+))??(?::(\d+))?(?=[,(]|$)", gres)
     kinds = {kind for kind, _ in found}
-    return (
-        kinds.pop() if len(kinds) == 1 else "",
-        sum(int(count or 1) for _, count in found),
-    )
+    return kinds.pop() if len(kinds) == 1 else "", sum(int(count or 1) for _, count in found)
+
+
+def _shown(what: str) -> list[dict[str, str]] | None:
+    """Return the fields of each line of ``scontrol show``; ``None`` if Slurm does not answer."""
+    output = capture("scontrol", "--oneliner", "show", what)
+    if output is None:
+        return None
+    words = (line.split() for line in output.splitlines())
+    return [dict(word.split("=", 1) for word in line if "=" in word) for line in words]
 
 
 def partitions() -> dict[str, dict[str, str]] | None:
     """Return the settings of each partition that is not hidden, of scontrol(1); ``None`` if Slurm
     does not answer."""
-    output = capture("scontrol", "--oneliner", "show", "partition")
-    if output is None:
+    shown = _shown("partition")
+    if shown is None:
         return None
-    found = {}
-    for line in output.splitlines():
-        settings = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if "PartitionName" in settings and settings.get("Hidden") != "YES":
-            found[settings["PartitionName"]] = settings
-    return found
+    return {
+        settings["PartitionName"]: settings
+        for settings in shown
+        if "PartitionName" in settings and settings.get("Hidden") != "YES"
+    }
 
 
 def kinds(partition: str, nodes: Iterable[SlurmNode]) -> list[Kind]:
@@ -195,7 +180,7 @@ def kinds(partition: str, nodes: Iterable[SlurmNode]) -> list[Kind]:
         others = {f for node in members if node not in group for f in node.features}
         own = sorted(feature for feature in common - others if is_shell_safe(feature))
         constraint = "" if len(groups) == 1 else own[0] if own else None
-        found.append(Kind(partition, tuple(group), constraint))
+        found.append(Kind(tuple(group), constraint))
     return found
 
 
@@ -273,23 +258,23 @@ class Reservation:
 
 def reservations() -> list[Reservation] | None:
     """Return all reservations; ``None`` if Slurm does not answer."""
-    output = capture("scontrol", "--oneliner", "show", "reservation")
-    if output is None:
+    shown = _shown("reservation")
+    if shown is None:
         return None
     found = []
-    for line in output.splitlines():
-        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+    for fields in shown:
         if "ReservationName" not in fields:
             continue
         listed = fields.get("Nodes", "(null)")
         names = "" if listed == "(null)" else capture("scontrol", "show", "hostnames", listed)
         if names is None:
             return None
+        maintenance = "MAINT" in re.split("[,|]", fields.get("Flags", ""))
         found.append(
             Reservation(
                 fields["ReservationName"],
                 tuple(names.split()),
-                "MAINT" in re.split("[,|]", fields.get("Flags", "")),
+                maintenance,
                 fields.get("State", ""),
             )
         )

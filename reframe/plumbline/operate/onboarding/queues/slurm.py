@@ -46,7 +46,8 @@ def _draftable(batch: Batch, partition: str, kinds: list[slurm.Kind]) -> list[sl
         batch.skip(partition, "it has no nodes")
     for number, kind in enumerate(kinds):
         if kind.constraint is None:
-            alike_nodes = f"{pluralize(len(kind.nodes), 'node')} like {one_line(kind.node.name)}"
+            first = one_line(kind.nodes[0].name)
+            alike_nodes = f"{pluralize(len(kind.nodes), 'node')} like {first}"
             text = f"{alike_nodes} skipped: no feature distinguishes them"
             if number == 0:
                 text = (
@@ -62,17 +63,17 @@ def _queue(kind: slurm.Kind, fields: dict[str, str]) -> Queue:
 
     :arg fields: of the partition.
     """
-    node = kind.node
-    access = ["--no-requeue", f"--partition={kind.partition}", "--exclusive"]
+    node = kind.nodes[0]
+    access = ["--no-requeue", f"--partition={node.partition}", "--exclusive"]
     if kind.constraint:
         access.insert(2, f"--constraint={kind.constraint}")
     if node.gpus[1]:
         access.append(f"--gpus-per-node={node.gpus[1]}")
     limit = one_line(fields.get("MaxTime", "")) or "unknown"
     return Queue(
-        queue=kind.partition,
+        queue=node.partition,
         name=identifier(
-            f"{kind.partition}-{kind.constraint}" if kind.constraint else kind.partition
+            f"{node.partition}-{kind.constraint}" if kind.constraint else node.partition
         ),
         nodes=tuple(node.name for node in kind.nodes),
         hardware=Hardware(
@@ -80,7 +81,7 @@ def _queue(kind: slurm.Kind, fields: dict[str, str]) -> Queue:
             node.sockets, node.cores, node.threads, node.gpus,
         ),
         access=tuple(access),
-        memory=kind.memory,
+        memory=min(node.memory for node in kind.nodes),
         limits=f"state {one_line(fields.get('State', '?'))}, time limit {limit}",
         reserved=slurm.reserved_cpus(node.name),
     )  # fmt: skip
