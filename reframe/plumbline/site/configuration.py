@@ -56,6 +56,9 @@ ON_NODE = "PLUMBLINE_ON_NODE"
 #: ReFrame's own default, and that the partition can never give what the job requests.
 NEVER = ("ReqNodeNotAvail", "PartitionConfig")
 
+#: ReFrame's option with the site's own configuration.
+_CONFIG_FILE = ("-C", "--config-file")
+
 
 def system_files() -> list[Path]:
     """Return the system files of the site and the shipped ones, with ``local`` last, as it matches
@@ -73,17 +76,9 @@ def config_files(arguments: Sequence[str] = ()) -> list[str]:
 
     # ReFrame's older variable counts if the newer one is not set.
     variable = os.environ.get("RFM_CONFIG_FILES") or os.environ.get("RFM_CONFIG_FILE") or ""
-    named, _ = _without_config_files(arguments)
+    named = option_values(arguments, *_CONFIG_FILE)
     found = find_config_files(config_file=named or variable.split(":"))
     return [file for file in found if Path(file).resolve() != paths.SETTINGS]
-
-
-def _without_config_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the values of ``-C``, and the other arguments."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("-C", "--config-file", action="append", default=[])
-    named, others = parser.parse_known_args([*arguments])
-    return named.config_file, others
 
 
 def take_config_files(arguments: Sequence[str]) -> list[str]:
@@ -100,7 +95,7 @@ def take_config_files(arguments: Sequence[str]) -> list[str]:
                 code="input.unreadable-file",
             )
     os.environ["RFM_CONFIG_FILES"] = ":".join([str(paths.SETTINGS), *files])
-    return _without_config_files(arguments)[1]
+    return _separated(arguments, *_CONFIG_FILE)[1]
 
 
 def check_system(name: str | None) -> None:
@@ -274,16 +269,8 @@ def variant_feature(variant: str) -> str:
 
 def asked_for(tag: str, arguments: list[str]) -> bool:
     """Return whether a ReFrame command line selects a tag, by ``--tag`` or ``--mode``."""
-    patterns = []
-    for index, argument in enumerate(arguments):
-        option, equals, value = argument.partition("=")
-        if option in ("-t", "--tag", "--mode"):
-            value = value if equals else "".join(arguments[index + 1 : index + 2])
-        elif re.match(r"-t.", argument):
-            value = argument[2:]
-        else:
-            continue
-        patterns.append(f"^{re.escape(value)}$" if option == "--mode" else value)
+    patterns = option_values(arguments, "-t", "--tag")
+    patterns += [f"^{re.escape(mode)}$" for mode in option_values(arguments, "--mode")]
     try:
         return any(re.search(pattern, tag) for pattern in patterns)
     except re.error:
@@ -295,9 +282,15 @@ def option_values(arguments: Sequence[str], *options: str) -> list[str]:
 
     :arg options: its names, such as ``-c`` and ``--checkpath``.
     """
+    return _separated(arguments, *options)[0]
+
+
+def _separated(arguments: Sequence[str], *options: str) -> tuple[list[str], list[str]]:
+    """Return the values of an option, and all other arguments."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(*options, dest="values", action="append", default=[])
-    return parser.parse_known_args([*arguments])[0].values
+    found, others = parser.parse_known_args([*arguments])
+    return found.values, others
 
 
 #: ReFrame's options that select test cases: their names here, and as ReFrame has them.
@@ -330,11 +323,8 @@ def log_level(arguments: list[str]) -> str:
     It is low by default: for each line, ReFrame evaluates all attributes of the test case, and on
     Slurm it runs a command for the node list. This took two thirds of a case's overhead.
     """
-    count = sum(
-        argument.count("v") if re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument) else 1
-        for argument in arguments
-        if argument == "--verbose" or re.fullmatch(r"-[a-zA-Z]*v[a-zA-Z]*", argument)
-    )
+    short = "".join(word for word in arguments if re.fullmatch("-[a-zA-Z]+", word))
+    count = short.count("v") + arguments.count("--verbose")
     return ["verbose", "verbose", "debug", "debug2"][min(count, 3)]
 
 

@@ -63,7 +63,8 @@ class FluxBatchScheduler(JobScheduler):
         options = [f"--job-name={job.name}", f"--output={job.stdout}", f"--error={job.stderr}"]
         if job.num_tasks is not None:
             # Options of flux-batch(1), "JOB PARAMETERS": a slot holds one task.
-            options += [f"--nodes={_nodes(job)}", f"--nslots={job.num_tasks}"]
+            nodes = -(-job.num_tasks // (job.num_tasks_per_node or 1))
+            options += [f"--nodes={nodes}", f"--nslots={job.num_tasks}"]
             if job.num_cpus_per_task:
                 options.append(f"--cores-per-slot={job.num_cpus_per_task}")
         if job.exclusive_access:
@@ -87,13 +88,14 @@ class FluxBatchScheduler(JobScheduler):
             for option in job.sched_access:
                 command += shlex.split(option)
         command.append(job.script_filename)
-        printed = self._run(command, timeout=self._submit_timeout).stdout.split()
+        done = osext.run_command(command, check=True, timeout=self._submit_timeout)
+        printed = done.stdout.split()
         if not printed:
             raise JobSchedulerError("flux batch printed no job id")
         # The id is printed in base 58, which may begin with a letter outside ASCII; all commands
         # accept the decimal form.
-        jobid = self._run(["flux", "job", "id", "--to=dec", printed[-1]]).stdout.strip()
-        update_job(job, jobid=jobid, submit_time=time.time())
+        done = osext.run_command(["flux", "job", "id", "--to=dec", printed[-1]], check=True)
+        update_job(job, jobid=done.stdout.strip(), submit_time=time.time())
 
     def cancel(self, job):
         job.cancelled = True
@@ -159,10 +161,3 @@ class FluxBatchScheduler(JobScheduler):
 
     def filternodes(self, job, nodes):
         return self.allnodes()
-
-    def _run(self, command, timeout=None):
-        return osext.run_command(command, check=True, timeout=timeout)
-
-
-def _nodes(job) -> int:
-    return -(-job.num_tasks // (job.num_tasks_per_node or 1))
