@@ -42,6 +42,23 @@ from reframe.frontend import executors
 from reframe.frontend.executors import policies
 from reframe.frontend.loader import RegressionCheckLoader
 
+
+def _replaces(owner: type, name: str) -> Callable[[Callable], Callable]:
+    """Return a decorator: its function, which gets the original first, replaces a method."""
+
+    def replace(replacement: Callable) -> Callable:
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def replaced(*args, **options):
+            return replacement(original, *args, **options)
+
+        setattr(owner, name, replaced)
+        return replaced
+
+    return replace
+
+
 # -- when the configuration loads ------------------------------------------------------------
 
 
@@ -53,18 +70,17 @@ def accept_later_names() -> None:
     Differs: the other versions need no change.
     Remove when: neither version is in use.
     """
-    site, modules = reframe.core.config._SiteConfig, reframe.core.modules.ModulesSystem
-    validate, create = site.validate, modules.create
+    modules = reframe.core.modules.ModulesSystem
+    create = modules.create
 
-    @functools.wraps(validate)
-    def validated(self):
+    @_replaces(reframe.core.config._SiteConfig, "validate")
+    def validated(validate, self):
         self._schema = schema_with_later_names(self._schema)
         validate(self)
 
     def created(cls, modules_kind=None, validate=True):
         return create("tmod4" if modules_kind == "envmod" else modules_kind, validate)
 
-    site.validate = validated
     if reframe.VERSION == "4.9.3":
         modules.create = classmethod(created)
 
@@ -109,11 +125,9 @@ def select_without_copies() -> None:
     square of the number of partitions.
     Remove when: ``select_subconfig`` copies only the selected partition.
     """
-    site = reframe.core.config._SiteConfig
-    select = site.select_subconfig
 
-    @functools.wraps(select)
-    def select_small(self, system_fullname=None, *args, **options):
+    @_replaces(reframe.core.config._SiteConfig, "select_subconfig")
+    def select_small(select, self, system_fullname=None, *args, **options):
         whole = self._site_config
         system_name, _, name = (system_fullname or "").partition(":")
         if name:
@@ -128,8 +142,6 @@ def select_without_copies() -> None:
         finally:
             self._site_config = whole
 
-    site.select_subconfig = select_small
-
 
 def load_first(own: Path) -> None:
     """Have ReFrame load a configuration file before all others of its command line, and once.
@@ -141,10 +153,9 @@ def load_first(own: Path) -> None:
     :arg own: the file, without links in its path.
     """
     site = reframe.core.config._SiteConfig
-    update = site.update_config
 
-    @functools.wraps(update)
-    def updated(self, config, filename):
+    @_replaces(site, "update_config")
+    def updated(update, self, config, filename):
         if Path(filename).resolve() != own:
             update(self, config, filename)
             return
@@ -159,8 +170,6 @@ def load_first(own: Path) -> None:
         for name in ("_site_config", "_sources", "_definitions"):
             setattr(self, name, getattr(first, name))
 
-    site.update_config = updated
-
 
 def keep_in(folder: Path) -> None:
     """Have ReFrame keep stage and output folders in a folder, unless the system, the command line
@@ -170,15 +179,11 @@ def keep_in(folder: Path) -> None:
     configuration can only set it for its own systems, not for those of the site's other files.
     Remove when: the section ``general`` may have a ``prefix`` for all systems.
     """
-    site = reframe.core.config._SiteConfig
-    validate = site.validate
 
-    @functools.wraps(validate)
-    def validated(self):
+    @_replaces(reframe.core.config._SiteConfig, "validate")
+    def validated(validate, self):
         validate(self)
         self.schema["defaults"]["systems/prefix"] = str(folder)
-
-    site.validate = validated
 
 
 def wrap_load(
@@ -195,13 +200,10 @@ def wrap_load(
     :arg replacement: takes ReFrame's loader, and its own ``load_all`` as a function; returns the
         checks.
     """
-    load_all = RegressionCheckLoader.load_all
 
-    @functools.wraps(load_all)
-    def wrapped(self, *args, **options):
+    @_replaces(RegressionCheckLoader, "load_all")
+    def wrapped(load_all, self, *args, **options):
         return replacement(self, lambda: load_all(self, *args, **options))
-
-    RegressionCheckLoader.load_all = wrapped
 
 
 # -- a session -------------------------------------------------------------------------------
@@ -223,18 +225,15 @@ def watch_runs(
         prints that it has ended.
     :arg expired: returns whether to start no further test cases.
     """
-    run_all = executors.Runner.runall
 
-    @functools.wraps(run_all)
-    def watched(self, testcases, restored_cases=None):
+    @_replaces(executors.Runner, "runall")
+    def watched(run_all, self, testcases, restored_cases=None):
         ordered = begin(testcases)
         # Of --duration, which ends no session otherwise.
         of_reframe = self.policy.timeout_expired
         self.policy.timeout_expired = lambda: expired() or of_reframe()
         self.policy.task_listeners.insert(0, listener)
         return run_all(self, ordered, restored_cases)
-
-    executors.Runner.runall = watched
 
 
 def measure_by_monotonic_clock() -> None:
@@ -260,10 +259,9 @@ def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Excep
     :arg known: takes a task and the exception that it raised (as :func:`sys.exc_info` has it), and
         returns the expected failure, or ``None``.
     """
-    fail, expect = executors.RegressionTask.fail, executors.RegressionTask.xfail
 
-    @functools.wraps(fail)
-    def failed(self, exc_info=None, callback="on_task_failure"):
+    @_replaces(executors.RegressionTask, "fail")
+    def failed(fail, self, exc_info=None, callback="on_task_failure"):
         exc_info = exc_info or sys.exc_info()
         expected = known(self, exc_info) if callback == "on_task_failure" else None
         if expected is None:
@@ -274,14 +272,11 @@ def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Excep
                 job.wait()
         self.xfail((type(expected), expected, exc_info[2]))
 
-    @functools.wraps(expect)
-    def xfailed(self, exc_info=None):
+    @_replaces(executors.RegressionTask, "xfail")
+    def xfailed(expect, self, exc_info=None):
         exc_info = exc_info or sys.exc_info()
         expected = known(self, exc_info)
         expect(self, (type(expected), expected, exc_info[2]) if expected else exc_info)
-
-    executors.RegressionTask.fail = failed
-    executors.RegressionTask.xfail = xfailed
 
 
 def judge_after_performance(
@@ -295,10 +290,9 @@ def judge_after_performance(
     :arg judge: takes the check, and raises what fails it, in place of ReFrame's own error.
     :arg is_compared: takes the check, and returns whether its own ``reference`` and marks count.
     """
-    performance = RegressionTest.performance
 
-    @functools.wraps(performance)
-    def judged(self):
+    @_replaces(RegressionTest, "performance")
+    def judged(performance, self):
         try:
             performance(self)
         except (PerformanceError, ExpectedFailureError, UnexpectedSuccessError) as err:
@@ -307,8 +301,6 @@ def judge_after_performance(
                     judge(self)
                 raise
         judge(self)
-
-    RegressionTest.performance = judged
 
 
 # -- jobs ------------------------------------------------------------------------------------
@@ -334,11 +326,9 @@ def ask_why_jobs_wait() -> None:
     """
     if reframe.VERSION not in ("4.10.0", "4.10.1"):
         return
-    scheduler = slurm.SlurmJobScheduler
-    cancel = scheduler._cancel_if_blocked
 
-    @functools.wraps(cancel)
-    def cancel_blocked(self, jobs, reasons=None):
+    @_replaces(slurm.SlurmJobScheduler, "_cancel_if_blocked")
+    def cancel_blocked(cancel, self, jobs, reasons=None):
         waiting = [job.jobid for job in jobs if slurm.slurm_state_pending(job.state)]
         if reasons is None and waiting:
             listed = osext.run_command(f'{self._squeue} -h -j {",".join(waiting)} -o "%A|%r"')
@@ -348,8 +338,6 @@ def ask_why_jobs_wait() -> None:
             reasons = {jobid: reason for jobid, (reason, *_) in reasons.items()}
         if reasons:
             cancel(self, jobs, reasons)
-
-    scheduler._cancel_if_blocked = cancel_blocked
 
 
 def pbs_schedulers() -> tuple[type[JobScheduler], ...]:
@@ -377,14 +365,11 @@ def wrap_poll(
 
     :arg replacement: takes the scheduler, its jobs, and ReFrame's own poll of them as a function.
     """
-    poll = scheduler.poll
 
-    @functools.wraps(poll)
-    def wrapped(self, *jobs):
+    @_replaces(scheduler, "poll")
+    def wrapped(poll, self, *jobs):
         jobs = [job for job in jobs if job is not None]
         replacement(self, jobs, lambda: poll(self, *jobs))
-
-    scheduler.poll = wrapped
 
 
 def update_job(job: Job, **found: object) -> None:
