@@ -72,17 +72,6 @@ def test_lock_is_of_the_systems_own_nodes(environment: Environment):
 
 
 @pytest.mark.parametrize("environment", SHIPPED, ids=names)
-def test_every_hash_is_spacks_own_of_what_it_stands_for(environment: Environment):
-    """Spack wrote them, and ours are made without it."""
-    lock = environment.lock()
-    content = json.loads(lock.path.read_text())["concrete_specs"]
-    assert {digest: environments.dag_hash(fields) for digest, fields in content.items()} == {
-        digest: digest for digest in content
-    }
-    assert lock.edited == ()
-
-
-@pytest.mark.parametrize("environment", SHIPPED, ids=names)
 def test_a_lock_has_the_pinned_versions_and_the_sites_compilers_and_mpi(environment: Environment):
     """What the site gives is taken as given; only benchmarks and small libraries are built."""
     lock = environment.lock()
@@ -263,7 +252,11 @@ FAULTS = [
     (lambda tree: HERE.manifest.write_text("spack: ["), MANIFEST, ":2:1: "),
     (lambda tree: HERE.manifest.write_text("specs: []"), MANIFEST, "`spack`"),
     (lambda tree: HERE.manifest.unlink(), "local.yaml", MANIFEST),
-    (lambda tree: shutil.copytree(HERE.folder, tree / "local" / "clang"), "clang/spack.yaml", ""),
+    (
+        lambda tree: shutil.copytree(HERE.manifest.parent, tree / "local" / "clang"),
+        "clang/spack.yaml",
+        "",
+    ),
     (lambda tree: shutil.copytree(tree / "local", tree / "locla"), "locla/openmpi/", "locla.yaml"),
     (manifest(lambda c: c["include"].append("../externels.yaml")), MANIFEST, "externels.yaml"),
     (manifest(lambda c: c["include"].append("/etc/x.yaml")), MANIFEST, "'/etc/x.yaml'"),

@@ -29,7 +29,7 @@ def bom(name: str):
     lock = built.lock if built else environment.lock()
     if lock is None:
         raise Fault(
-            f"{environment.folder}: no spack.lock: create it with `plumbline lock {name}`",
+            f"{environment.manifest.parent}: no spack.lock: create it with `plumbline lock {name}`",
             code="spack.no-lock",
         )
     if built and (reason := builder.why_unusable(environment)):

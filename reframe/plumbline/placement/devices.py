@@ -52,7 +52,7 @@ def detect(usable: Iterable[int]) -> Gpus:
     :arg usable: the usable CPUs.
     """
     cpus = set(usable)
-    return _nvidia(cpus) or _amd(cpus) or Gpus([], {}, {})
+    return _nvidia(cpus) or _rocm_smi(cpus) or _amd_smi(cpus) or Gpus([], {}, {})
 
 
 def _nvidia(usable: set[int]) -> Gpus | None:
@@ -74,10 +74,6 @@ def _nvidia(usable: set[int]) -> Gpus | None:
                 pairs.append(_LinkedPair(-int(link[2:]), link, [one, other]))
     return _found(f"sm_{capability.replace('.', '')}", model, len(rows), extras, pairs,
                   "nvidia-smi topo -m")  # fmt: skip
-
-
-def _amd(usable: set[int]) -> Gpus | None:
-    return _rocm_smi(usable) or _amd_smi(usable)
 
 
 def _rocm_smi(usable: set[int]) -> Gpus | None:

@@ -392,8 +392,9 @@ def index(report: Callable[[str], None]) -> None:
     spack.run(["providers", "mpi"], None, log, report, "Spack's index of its packages")
 
 
-def lock(environment: Environment, report: Callable[[str], None]) -> Solution:
-    """Concretize an environment and write its lock into the site's folder.
+def lock(environment: Environment, report: Callable[[str], None]) -> list[object]:
+    """Concretize an environment, write its lock into the site's folder, and return its row of
+    :func:`page`.
 
     Several may run in parallel.
 
@@ -414,27 +415,12 @@ def lock(environment: Environment, report: Callable[[str], None]) -> Solution:
         shutil.copy(folder / LOCK, kept)
     externals_ = sum(bool(node.prefix) for node in solved.nodes.values())
     report(f"{environment.name}: {len(solved.nodes)} packages in {seconds:.0f} s")
-    return Solution(environment, len(solved.roots), len(solved.nodes), externals_, seconds)
+    counts = len(solved.roots), len(solved.nodes), externals_
+    return [environment.system, environment.toolchain, *counts, f"{seconds:.0f}"]
 
 
-@dataclass(frozen=True)
-class Solution:
-    """The result of one concretization."""
-
-    environment: Environment
-    roots: int
-    packages: int
-    externals: int
-    seconds: float
-
-
-def page(solutions: list[Solution], jobs: int) -> str:
+def page(rows: list[list[object]], jobs: int) -> str:
     """Return docs/environments.md: all concretizations."""
-    rows = [
-        [s.environment.system, s.environment.toolchain, s.roots, s.packages, s.externals,
-         f"{s.seconds:.0f}"]
-        for s in solutions
-    ]  # fmt: skip
     headers = ["system", "toolchain", "root specs", "packages", "external packages", "seconds"]
     pins = environments.pins()
     return (

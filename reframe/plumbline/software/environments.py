@@ -98,11 +98,6 @@ class Environment:
         return f"{self.system}:{self.toolchain}"
 
     @property
-    def folder(self) -> Path:
-        """The folder of its manifest and its lock."""
-        return self.manifest.parent
-
-    @property
     def manifest(self) -> Path:
         """Its ``spack.yaml``."""
         return self._file(MANIFEST)

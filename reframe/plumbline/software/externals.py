@@ -18,6 +18,7 @@ from pathlib import Path
 import archspec.cpu
 import yaml
 
+from plumbline.core.process import capture
 from plumbline.software.environments import Lock
 
 
@@ -97,15 +98,8 @@ def version_at(package: str, prefix: str) -> str | None:
     """Return the version of a tool under a prefix, or ``None`` if it is missing or prints none."""
     tool = TOOLS[package]
     for program in tool.programs:
-        path = Path(prefix) / "bin" / program
-        try:
-            done = subprocess.run(
-                [path, *tool.options], capture_output=True, text=True, timeout=20, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        match = re.search(tool.pattern, done.stdout, re.M)
-        if done.returncode == 0 and match:
+        printed = capture(str(Path(prefix) / "bin" / program), *tool.options) or ""
+        if match := re.search(tool.pattern, printed, re.M):
             return match[1]
     return None
 

@@ -233,29 +233,28 @@ def _libraries(path: str) -> dict[str, str]:
 @functools.cache
 def mpi_version(launcher: str) -> str:
     """Return name and version of the MPI that a launcher belongs to; empty if it prints none."""
-    printed = _output([launcher, "--version"])
-    if match := re.search(r"\(Open MPI\) (\S+)", printed):
-        return f"Open MPI {match[1]}"
-    if match := re.search(r"Intel\(R\) MPI Library.* Version (\d[\d.]*)", printed):
-        return f"Intel MPI {match[1]}"
-    if match := re.search(r"HYDRA build details:\s+Version:\s+(\S+)", printed):
-        return f"MPICH {match[1]}"
-    return ""
+    return _version_in(_output([launcher, "--version"]), {
+        "Open MPI": r"\(Open MPI\) (\S+)",
+        "Intel MPI": r"Intel\(R\) MPI Library.* Version (\d[\d.]*)",
+        "MPICH": r"HYDRA build details:\s+Version:\s+(\S+)",
+    })  # fmt: skip
 
 
 @functools.cache
 def library_version(path: str) -> str:
     """Return name and version of the MPI that a library is of, from its
     ``MPI_Get_library_version``; empty if it cannot be loaded, or is of none of these."""
-    printed = _output([sys.executable, "-c", _ASK_LIBRARY, path])
-    for mpi, pattern in (
-        ("Open MPI", r"Open MPI v([^,\s]+)"),
-        ("Intel MPI", r"Intel\(R\) MPI Library (\d[\d.]*)"),
-        ("MPICH", r"^MPICH Version:\s+(\S+)"),
-    ):
-        if match := re.search(pattern, printed, re.M):
-            return f"{mpi} {match[1]}"
-    return ""
+    return _version_in(_output([sys.executable, "-c", _ASK_LIBRARY, path]), {
+        "Open MPI": r"Open MPI v([^,\s]+)",
+        "Intel MPI": r"Intel\(R\) MPI Library (\d[\d.]*)",
+        "MPICH": r"^MPICH Version:\s+(\S+)",
+    })  # fmt: skip
+
+
+def _version_in(printed: str, patterns: dict[str, str]) -> str:
+    """Return name and version of the first MPI whose pattern is in a text; empty if none is."""
+    found = ((mpi, re.search(pattern, printed, re.M)) for mpi, pattern in patterns.items())
+    return next((f"{mpi} {match[1]}" for mpi, match in found if match), "")
 
 
 #: In a process of its own, as a library may end it.

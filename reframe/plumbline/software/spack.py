@@ -359,16 +359,24 @@ REMEDIES = (
 
 
 class Failure(Fault):
-    """Spack failed; the message is its error in a few lines.
+    """Spack failed; the message has, in a few lines for each failed package, the build's own error
+    or else Spack's, the remedy and the log.
 
     :ivar reasons: hash of each package that could not be installed -> why, in one line.
     """
 
     def __init__(self, output: str, what: str, log: Path):
-        known = [_known(text) for _, _, text in _failed(output) or [("", "", output)]]
-        code = next((code for code, _ in known if code), "spack.failed")
-        super().__init__(explain(output, what, log), code)
-        self.reasons = {digest: f"{name}: {_error(text)}" for name, digest, text in _failed(output)}
+        failed = _failed(output)
+        lines: list[str] = []
+        codes: list[str] = []
+        for name, _, text in failed or [("", "", output)]:
+            code, remedy = _known(text)
+            lines += [f"{what}: {f'{name}: ' if name else ''}{_error(text)}", remedy]
+            lines += [f"see {path}" for path in _build_log(text)]
+            codes.append(code)
+        message = "\n".join([*filter(None, dict.fromkeys(lines)), f"see {log}"])
+        super().__init__(message, next(filter(None, codes), "spack.failed"))
+        self.reasons = {digest: f"{name}: {_error(text)}" for name, digest, text in failed}
         for name, digest, cause in _SKIPPED.findall(output):
             self.reasons.setdefault(digest, f"{name}: needs {cause}, which could not be built")
 
@@ -396,18 +404,6 @@ _CONFIGURE_STOPPED = re.compile(r"^configure:\d+: error: (?!in [`'])(.*)$", re.M
 _TRIED = re.compile(
     r"^configure:\d+: .* >&5\n((?:(?!configure:\d).*\n)+)configure:\d+: \$\? = [1-9]", re.M
 )
-
-
-def explain(output: str, what: str, log: Path) -> str:
-    """Return, in a few lines for each failed package, the build's own error or else Spack's, the
-    remedy and the log."""
-    lines = []
-    for name, _, text in _failed(output) or [("", "", output)]:
-        lines.append(f"{what}: {f'{name}: ' if name else ''}{_error(text)}")
-        if remedy := _remedy(text):
-            lines.append(remedy)
-        lines += [f"see {path}" for path in _build_log(text)]
-    return "\n".join([*dict.fromkeys(lines), f"see {log}"])
 
 
 def _failed(output: str) -> list[tuple[str, str, str]]:
@@ -450,20 +446,15 @@ def _build_error(output: str) -> str | None:
 def _known(output: str) -> tuple[str, str]:
     """Return reason code and remedy of an error; both are empty if it is not known."""
     found = (row for row in REMEDIES if re.search(row[0], output))
-    return next(((code, remedy) for _, code, remedy in found), ("", ""))
-
-
-def _remedy(output: str) -> str:
-    """Return what to do about an error; empty if that is not known."""
-    _, remedy = _known(output)
+    _, code, remedy = next(found, ("", "", ""))
     if WITHOUT_NETWORK in remedy:
         try:
             chosen = mirror()
         except Fault as err:
-            return str(err)
+            return code, str(err)
         if chosen:
-            return f"the mirror in use, {chosen}, does not have it: make it again here"
-    return remedy
+            remedy = f"the mirror in use, {chosen}, does not have it: make it again here"
+    return code, remedy
 
 
 def require_free_space() -> None:
