@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
+from facility import launch, launch_mpi
+from facility.job import Job
+from facility.job import Task as Placed
+from facility.machine import Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plumbline.placement.binding import LAUNCHERS, Binding, BindingError, bind, common, launchers
 from plumbline.placement.binding.common import NODES_DIFFER, OWN_GPUS, SEVERAL_GPUS, Refusal
 from plumbline.placement.placement import PLACEMENTS, Layout, Task, lay_out
-from plumbline.placement.topology import PlacementError, Topology, cpus_of_list, cpus_of_mask
-from plumbline.site.launchers import FluxRun, Jsrun
-from reframe.core.backends import getlauncher
-from reframe.core.launchers import JobLauncher
-from reframe.core.schedulers import Job
-from reframe.core.schedulers.local import LocalJobScheduler
+from plumbline.placement.topology import PlacementError, Topology, cpus_of_list
 
 SYSTEMS = Path(__file__).resolve().parents[1] / "systems"
 
@@ -331,241 +330,143 @@ def test_nodes_that_differ_in_a_rank_file() -> None:
     assert text == "rank 0=+n0 slot=0\nrank 1=+n1 slot=18,19\n"
 
 
-# -- any machine: the options, read independently ------------------------------------------------
+# -- any machine: where the facility's launchers put the tasks by these options ------------------
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A node, and the CPU numbers that are kept for the system.
+class AnyMachine(NamedTuple):
+    """A node, as Plumbline and as the facility have it.
 
-    :ivar cores: CPU numbers of every core, also of those kept, by socket.
+    :ivar kept: the cores that are kept for the system.
     """
 
     topology: Topology
-    cores: list[list[list[int]]]
+    hardware: Machine
     kept: set[int]
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> Machine:
+def machines(draw: st.DrawFn) -> AnyMachine:
     """One to three sockets of up to two memory domains, one to four threads a core, numbered core
     by core or thread by thread; some cores kept for the system; GPUs near domains."""
-    sockets = draw(st.integers(1, 3))
-    domains = draw(st.integers(1, 2))
-    per_domain = draw(st.integers(1, 4))
-    threads = draw(st.sampled_from([1, 2, 4]))
-    together = draw(st.booleans())
-    total = sockets * domains * per_domain
+    sockets, domains, size = (
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 2)),
+        draw(st.integers(1, 4)),
+    )
+    near = draw(st.lists(st.integers(0, sockets * domains - 1), max_size=4))
+    hardware = Machine("any", {
+        "sockets": sockets, "cores": domains * size, "smt": draw(st.sampled_from([1, 2, 4])),
+        "numbering": draw(st.sampled_from(["near", "far"])), "numa": [*range(sockets * domains)],
+        # Each has a socket of its own, by which jsrun packs.
+        "gpus": [domain // domains for domain in near],
+    }, [])  # fmt: skip
 
-    def threads_of(core: int) -> list[int]:
-        if together:
-            return list(range(core * threads, (core + 1) * threads))
-        return [core + thread * total for thread in range(threads)]
+    def parts(cores: int) -> list[tuple[int, ...]]:
+        """The CPUs of each so many cores."""
+        starts = range(0, hardware.num_cores, cores)
+        return [hardware.cpus_of_cores(range(first, first + cores)) for first in starts]
 
-    cores = [threads_of(core) for core in range(total)]
-    by_domain = [cores[i : i + per_domain] for i in range(0, total, per_domain)]
     kept: set[int] = set()
-    for domain in by_domain:
-        count = draw(st.integers(0, len(domain) - 1))
-        first = draw(st.booleans())
-        chosen = domain[:count] if first else domain[len(domain) - count :]
-        kept.update(cpu for core in chosen for cpu in core)
-
-    def mask(groups: Iterable[Iterable[int]]) -> str:
-        return hex(sum(1 << cpu for group in groups for cpu in group))
-
-    by_socket = [
-        [core for domain in by_domain[i : i + domains] for core in domain]
-        for i in range(0, len(by_domain), domains)
-    ]
-    processor = {
-        "topology": {
-            "cores": [mask([core]) for core in cores],
-            "numa_nodes": [mask(domain) for domain in by_domain],
-            "sockets": [mask(socket) for socket in by_socket],
-        }
-    }
-    gpus = draw(st.integers(0, 4))
-    near = [draw(st.integers(0, len(by_domain) - 1)) for _ in range(gpus)]
-    usable = sorted({cpu for core in cores for cpu in core} - kept)
+    for first in range(0, hardware.num_cores, size):
+        count = draw(st.integers(0, size - 1))
+        start = first if draw(st.booleans()) else first + size - count
+        kept.update(range(start, start + count))
+    levels = {"cores": 1, "numa_nodes": size, "sockets": domains * size}
+    topology = {name: [common.mask(cpus) for cpus in parts(n)] for name, n in levels.items()}
     extras = {
-        "usable_cpus": usable,
+        "usable_cpus": hardware.cpus_of_cores({*range(hardware.num_cores)} - kept),
         "gpu_affinity": [
-            {"numa": d, "cpus": ",".join(str(c) for core in by_domain[d] for c in core)}
-            for d in near
+            {"numa": domain, "cpus": ",".join(map(str, parts(size)[domain]))} for domain in near
         ],
-        "pair_classes": {"gpu-a": [[0, 1]] if gpus > 1 else []},
+        "pair_classes": {"gpu-a": [[0, 1]] if len(near) > 1 else []},
     }
-    devices = [{"type": "gpu", "arch": "sm_80", "num_devices": gpus}] if gpus else []
-    topology = Topology.of_partition(processor, devices, extras)
-    return Machine(topology, by_socket, kept)
+    devices = [{"type": "gpu", "arch": "sm_80", "num_devices": len(near)}] if near else []
+    node = Topology.of_partition({"topology": topology}, devices, extras)
+    return AnyMachine(node, hardware, kept)
 
 
-#: What a rank's place is: its node, and the CPUs that it may run on.
-Place = tuple[int, set[int]]
+def alone(words: list[str], job: Job) -> launch.Step:
+    return launch.Step([Placed(0, job.nodes[0], 0, job.cpus)], words)
 
 
-def same_on_every_node(sets: Sequence[set[int]], layout: Layout) -> list[Place]:
-    return [(node, cpus) for node in range(layout.num_nodes) for cpus in sets]
-
-
-def after(words: Sequence[str], option: str) -> str:
-    """The word behind an option."""
-    return words[list(words).index(option) + 1]
-
-
-def read_taskset(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
-    assert bound.options[-3:-1] == ("taskset", "-c")
-    return same_on_every_node([cpus_of_list(bound.options[-1])], layout)
-
-
-def read_hydra(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
-    sets = after(bound.options, "-bind-to").removeprefix("user:").split(",")
-    assert layout.num_nodes == 1 or int(after(bound.options, "-ppn")) == len(sets)
-    return same_on_every_node([{int(cpu) for cpu in part.split("+")} for part in sets], layout)
-
-
-def read_intel(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
-    masks = after(bound.options, "I_MPI_PIN_DOMAIN").strip("[]").split(",")
-    assert layout.num_nodes == 1 or int(after(bound.options, "-ppn")) == len(masks)
-    return same_on_every_node([set(cpus_of_mask(mask)) for mask in masks], layout)
-
-
-def read_ranks(bound: Binding) -> dict[int, tuple[int, str]]:
-    """Node and slot of each rank of the one rank file."""
-    ((_, text),) = bound.files.items()
+def openmpi5(words: list[str], job: Job) -> launch.Step:
+    """Logical numbers, counted through the cores of all sockets that may be used (prterun(1))."""
+    hardware, (text,) = job.machine, map(Path.read_text, Path.cwd().glob("rankfile*"))
     found = re.findall(r"^rank (\d+)=(?:localhost|\+n(\d+)) slot=(\S+)$", text, re.M)
-    assert len(found) == text.count("\n")
-    return {int(rank): (int(node or 0), slot) for rank, node, slot in found}
-
-
-def read_openmpi(bound: Binding, _: Layout, machine: Machine) -> list[Place]:
-    """A physical number stands for its core with all threads."""
-    core_of = {cpu: core for socket in machine.cores for core in socket for cpu in core}
-    ranks = read_ranks(bound)
-    return [
-        (node, {cpu for number in slot.split(",") for cpu in core_of[int(number)]})
-        for node, slot in (ranks[rank] for rank in range(len(ranks)))
-    ]
-
-
-def read_openmpi5(bound: Binding, _: Layout, machine: Machine) -> list[Place]:
-    """Logical numbers, counted through the cores of all sockets that may be used."""
+    assert [int(rank) for rank, *_ in found] == [*range(text.count("\n"))]
     usable = [
-        [core for core in socket if not machine.kept.issuperset(core)] for socket in machine.cores
+        sum(core in job.cores for core in hardware.cores_of_socket(socket))
+        for socket in range(hardware.num_sockets)
     ]
-    usable = [socket for socket in usable if socket]
-    flat = [core for socket in usable for core in socket]
-    ranks = read_ranks(bound)
-    places = []
-    for rank in range(len(ranks)):
-        node, slot = ranks[rank]
-        cpus: set[int] = set()
+    tasks = []
+    for rank, node, slot in found:
+        cores = []
         for part in slot.split(";"):
             package, _, numbers = part.partition(":")
-            before = len(usable[int(package)]) * int(package)
-            for number in numbers.split(","):
-                cpus.update(flat[before + int(number)])
-        places.append((node, cpus))
-    return places
+            before = usable[int(package)] * int(package)
+            cores += [job.cores[before + int(number)] for number in numbers.split(",")]
+        cpus = hardware.cpus_of_cores(cores)
+        tasks.append(Placed(int(rank), job.nodes[int(node or 0)], 0, cpus))
+    return launch.Step(tasks, words[-1:])
 
 
-def read_srun(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
-    given = dict(option.lstrip("-").split("=", 1) for option in bound.options)
-    masks = given["cpu-bind"].removeprefix("mask_cpu:").split(",")
-    assert int(given["nodes"]) == layout.num_nodes
-    assert int(given["ntasks"]) == layout.num_nodes * len(masks)
-    assert int(given["ntasks-per-node"]) == len(masks)
-    return same_on_every_node([set(cpus_of_mask(mask)) for mask in masks], layout)
+#: Launcher -> the facility's, which reads the options by its manual, and what ReFrame gives it.
+STANDINS: dict[str, tuple[Callable[[list[str], Job], launch.Step], str]] = {
+    "local": (alone, ""),
+    **dict.fromkeys(("hydra", "mpiexec", "mvapich"), (launch_mpi.hydra, "-n {0}")),
+    "mpirun-intelmpi": (functools.partial(launch_mpi.hydra, intel=True), "-np {0}"),
+    **dict.fromkeys(("openmpi", "mpirun-openmpi"), (launch_mpi.openmpi, "-np {0}")),
+    "openmpi5": (openmpi5, ""),
+    "srun": (launch.srun, ""),
+    "jsrun": (launch.jsrun, ""),
+    "alps": (launch_mpi.aprun, "-n {0} -N {1} -d {2}"),
+    "pals": (launch_mpi.pals, "-n {0}"),
+    "mpt": (launch_mpi.mpt, "-np {0}"),
+    "flux-run": (launch_mpi.flux_run, ""),
+}
+
+
+def started(
+    launcher: str, layout: Layout, machine: AnyMachine, folder: Path
+) -> tuple[Binding, launch.Step]:
+    """A binding, and the tasks that the launcher starts by it.
+
+    :raises BindingError: if there is none.
+    """
+    bound = bind(layout, launcher, machine.topology)
+    standin, of_reframe = STANDINS[launcher]
+    per_node, gpus = layout.num_tasks_per_node, len(machine.topology.gpus)
+    own = of_reframe.format(layout.num_tasks, per_node, layout.num_cpus_per_task).split()
+    job = Job(machine.hardware, {
+        "nodes": [*map(str, range(layout.num_nodes))], "slots": per_node, "gpus": gpus,
+        "isolated": [*machine.kept],
+    })  # fmt: skip
+    with pytest.MonkeyPatch.context() as script:
+        script.chdir(folder)
+        for name, value in bound.env_vars.items():
+            script.setenv(name, value)
+        for name, text in bound.files.items():
+            Path(name).write_text(text)
+        step = standin([*own, *bound.options, "program"], job)
+        for name in bound.files:
+            Path(name).unlink()
+    return bound, step
+
+
+def cpus_of(task: Placed, bound: Binding, step: launch.Step) -> set[int]:
+    """The CPUs that a task may run on, once ``taskset`` or ``task.sh`` has bound it."""
+    if step.command[0] == "taskset":
+        return cpus_of_list(step.command[2])
+    assert step.command == ["program"]
+    if any(word.startswith("PLUMBLINE_CPUS=") for word in bound.task):
+        return cpus_of_list(of_words(bound, "PLUMBLINE_CPUS", ":")[task.local])
+    return {*task.cpus}
 
 
 def of_words(bound: Binding, name: str, separator: str) -> list[str]:
     """The values of a word that ``task.sh`` reads, by local rank."""
     (word,) = (word for word in bound.task if word.startswith(f"{name}="))
     return word.partition("=")[2].split(separator)
-
-
-def read_jsrun(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
-    assert not bound.files
-    if after(bound.options, "-c") == "ALL_CPUS":
-        sets = [cpus_of_list(cpus) for cpus in of_words(bound, "PLUMBLINE_CPUS", ":")]
-        assert after(bound.options, "-r") == "1" and after(bound.options, "-b") == "rs"
-        assert after(bound.options, "-a") == str(len(sets))
-        assert after(bound.options, "-n") == str(layout.num_nodes)
-        return same_on_every_node(sets, layout)
-    number = {option: int(after(bound.options, option)) for option in ("-n", "-r", "-a", "-c")}
-    width = int(after(bound.options, "-b").removeprefix("packed:"))
-    free = [
-        core for socket in machine.cores for core in socket if not machine.kept.issuperset(core)
-    ]
-    sets = []
-    for index in range(number["-r"]):
-        if after(bound.options, "-g") == "1":
-            near = {cpu for core in machine.topology.gpus[index].cores for cpu in core.cpus}
-            socket = next(s for s in machine.cores if any(near & set(core) for core in s))
-            mine = [core for core in free if core in socket][: number["-c"]]
-        else:
-            mine = free[: number["-c"]]
-        free = [core for core in free if core not in mine]
-        for task in range(number["-a"]):
-            packed = mine[task * width : (task + 1) * width]
-            sets.append({cpu for core in packed for cpu in core})
-    assert number["-n"] == number["-r"] * layout.num_nodes
-    return same_on_every_node(sets, layout)
-
-
-def read_alps(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
-    binds = after(bound.options, "-cc")
-    if binds == "none":
-        return read_taskset(bound, layout, machine)
-    if binds == "depth":
-        depth = layout.num_cpus_per_task
-        return same_on_every_node(
-            [set(range(i * depth, (i + 1) * depth)) for i in range(layout.num_tasks_per_node)],
-            layout,
-        )
-    return same_on_every_node([{int(cpu)} for cpu in binds.split(",")], layout)
-
-
-def read_pals(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
-    sets = after(bound.options, "--cpu-bind").removeprefix("list:").split(":")
-    assert int(after(bound.options, "--ppn")) == len(sets)
-    return same_on_every_node([cpus_of_list(part) for part in sets], layout)
-
-
-def read_mpt(bound: Binding, layout: Layout, machine: Machine) -> list[Place]:
-    if "taskset" in bound.options:
-        return read_taskset(bound, layout, machine)
-    assert bound.options[2:5] == ("omplace", "-nt", "1")
-    sets = [{int(cpu)} for cpu in after(bound.options, "-c").split(",")]
-    assert int(after(bound.options, "-ppn")) == len(sets)
-    return same_on_every_node(sets, layout)
-
-
-def read_flux(bound: Binding, layout: Layout, _: Machine) -> list[Place]:
-    shell = dict(option.split("=", 1) for option in bound.options if "affinity" in option)
-    sets = shell["cpu-affinity"].removeprefix("map:").split(";")
-    assert int(after(bound.options, "-N")) == layout.num_nodes
-    assert f"--tasks-per-node={len(sets)}" in bound.options
-    return same_on_every_node([cpus_of_list(part) for part in sets], layout)
-
-
-READERS: dict[str, Callable[[Binding, Layout, Machine], list[Place]]] = {
-    "local": read_taskset,
-    "hydra": read_hydra,
-    "mpiexec": read_hydra,
-    "mpirun-intelmpi": read_intel,
-    "mvapich": read_hydra,
-    "openmpi": read_openmpi,
-    "mpirun-openmpi": read_openmpi,
-    "openmpi5": read_openmpi5,
-    "srun": read_srun,
-    "jsrun": read_jsrun,
-    "alps": read_alps,
-    "pals": read_pals,
-    "mpt": read_mpt,
-    "flux-run": read_flux,
-}
 
 
 def layouts_of(topology: Topology) -> list[Layout]:
@@ -582,21 +483,23 @@ def layouts_of(topology: Topology) -> list[Layout]:
     return [*found, Layout("backwards", backwards)]
 
 
-@pytest.mark.parametrize("launcher", READERS)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 @settings(max_examples=25)
 @given(machine=machines())
-def test_the_options_name_exactly_the_layouts_cpus(launcher: str, machine: Machine) -> None:
+def test_the_options_name_exactly_the_layouts_cpus(
+    tmp_path_factory: pytest.TempPathFactory, launcher: str, machine: AnyMachine
+) -> None:
+    kept = {*machine.hardware.cpus_of_cores(machine.kept)}
     for layout in layouts_of(machine.topology):
         try:
-            bound = bind(layout, launcher, machine.topology)
+            bound, step = started(launcher, layout, machine, tmp_path_factory.getbasetemp())
         except BindingError:
             continue
-        places = READERS[launcher](bound, layout, machine)
-        assert len(places) == layout.num_tasks
         taken: set[tuple[int, int]] = set()
-        for (node, cpus), task in zip(places, layout.tasks, strict=True):
+        for placed, task in zip(step.tasks, layout.tasks, strict=True):
+            node, cpus = int(placed.node), cpus_of(placed, bound, step)
             assert node == task.node
-            assert not cpus & machine.kept
+            assert not cpus & kept
             assert cpus <= task.hardware_threads
             assert all(cpus & set(core.cpus) for core in task.cores)
             assert not taken & {(node, cpu) for cpu in cpus}
@@ -605,7 +508,7 @@ def test_the_options_name_exactly_the_layouts_cpus(launcher: str, machine: Machi
 
 @settings(max_examples=25)
 @given(machine=machines())
-def test_what_each_launcher_refuses(machine: Machine) -> None:
+def test_what_each_launcher_refuses(machine: AnyMachine) -> None:
     """Nothing that it could do: each of these takes any layout with one GPU a task at most."""
     for layout in layouts_of(machine.topology):
         own = len({task.gpus for task in layout.tasks}) > 1
@@ -621,75 +524,21 @@ def test_what_each_launcher_refuses(machine: Machine) -> None:
 
 @settings(max_examples=25)
 @given(machine=machines())
-def test_own_gpus_by_the_launcher_or_the_wrapper(machine: Machine) -> None:
+def test_own_gpus_by_the_launcher_or_the_wrapper(
+    tmp_path_factory: pytest.TempPathFactory, machine: AnyMachine
+) -> None:
     """Those that give each task a GPU give the layout's, in rank order."""
     try:
         (layout,) = lay_out("all-gpus", machine.topology)
     except PlacementError:
         return
     wanted = [str(task.gpus[0]) for task in layout.tasks]
-    if len(wanted) == 1:
-        for launcher in ("srun", "jsrun", "pals", "flux-run", "hydra"):
-            assert "CUDA_VISIBLE_DEVICES=0" in bind(layout, launcher, machine.topology).task
-        return
-    read = {
-        "srun": lambda b: b.options[-1].removeprefix("--gpu-bind=map_gpu:").split(","),
-        "pals": lambda b: of_words(b, "PLUMBLINE_CUDA_VISIBLE_DEVICES", ","),
-        "flux-run": lambda b: b.options[-1].removeprefix("gpu-affinity=map:").split(";"),
-        "jsrun": gpus_of_jsrun,
-    }
-    for launcher, gpus in read.items():
-        bound = bind(layout, launcher, machine.topology)
-        assert gpus(bound) == wanted
-        in_task = any("VISIBLE" in word for word in bound.task)
-        assert in_task == (launcher == "pals" or "ALL_GPUS" in bound.options)
-
-
-def gpus_of_jsrun(bound: Binding) -> list[str]:
-    if after(bound.options, "-g") == "ALL_GPUS":
-        return of_words(bound, "PLUMBLINE_CUDA_VISIBLE_DEVICES", ",")
-    assert after(bound.options, "-g") == "1"
-    return [str(gpu) for gpu in range(int(after(bound.options, "-r")))]
-
-
-# -- the launcher's command with them ------------------------------------------------------------
-
-
-def command(launcher: JobLauncher, layout: Layout, options: Sequence[str]) -> str:
-    """ReFrame's line for a launcher with these options."""
-    job = Job.create(LocalJobScheduler(), launcher, name="job")
-    job.num_tasks, job.num_tasks_per_node = layout.num_tasks, layout.num_tasks_per_node
-    job.num_cpus_per_task = layout.num_cpus_per_task
-    launcher.options = list(options)
-    return launcher.run_command(job)
-
-
-@pytest.mark.parametrize(
-    ("name", "system", "placement", "line"),
-    [
-        ("jsrun", "summit", "on-socket", "jsrun -n 1 -r 1 -a 2 -c 2 -g 0 -d packed -b packed:1"),
-        ("jsrun", "summit", "on-node", "jsrun -n 2 -r 2 -a 1 -c 21 -g 0 -d packed -b packed:1"),
-        ("flux-run", "tioga", "on-socket",
-         "flux run -N 1 --tasks-per-node=2 --exclusive -o mpibind=off -o cpu-affinity=map:0;1 "
-         "-o gpu-affinity=off"),
-        ("alps", "cielo", "tasks-per-node", "aprun -n 2 -N 2 -d 8 -cc depth"),
-        ("alps", "cielo", "all-cores", "aprun -n 1 -N 1 -d 16 -cc none taskset -c 0-15"),
-        ("mpt", "reedbush-u", "on-socket", "mpiexec_mpt -np 2 -ppn 2 omplace -nt 1 -c 0,1"),
-        ("mpirun-intelmpi", "sawtooth", "on-socket",
-         "mpirun -np 2 -genv I_MPI_PIN_DOMAIN [0x1,0x2]"),
-        ("mpirun-openmpi", "eagle", "on-socket",
-         "mpirun -np 2 --mca rmaps_rank_file_physical 1 --rankfile rankfile"),
-        ("mpiexec", "eagle", "on-socket", "mpiexec -n 2 -bind-to user:0,1"),
-    ],
-)  # fmt: skip
-def test_command(name: str, system: str, placement: str, line: str) -> None:
-    """No number stands twice."""
-    layout = laid_out(system, placement, tasks_per_node=2)
-    bound = bind(layout, name, node_of(system))
-    assert command(getlauncher(name)(), layout, bound.options) == line
-
-
-def test_commands_without_a_binding() -> None:
-    layout = laid_out("summit", "tasks-per-node", nodes=2, tasks_per_node=6)
-    assert command(Jsrun(), layout, []) == "jsrun -n 12 -a 1 -c 7 -b rs -r 6"
-    assert command(FluxRun(), layout, []) == "flux run -N 2 -n 12 -c 7"
+    for launcher in SELECT_GPUS:
+        bound, step = started(launcher, layout, machine, tmp_path_factory.getbasetemp())
+        if len(wanted) == 1:
+            assert "CUDA_VISIBLE_DEVICES=0" in bound.task
+            continue
+        wrapper = launcher == "pals" or "ALL_GPUS" in bound.options
+        assert wrapper == any("VISIBLE" in word for word in bound.task)
+        by_wrapper = wrapper and of_words(bound, "PLUMBLINE_CUDA_VISIBLE_DEVICES", ",")
+        assert (by_wrapper or [task.given for task in step.tasks]) == wanted

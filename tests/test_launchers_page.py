@@ -19,6 +19,8 @@ from dry_runs import DryRun, Script
 from plumbline.placement import binding
 from plumbline.placement.binding import LAUNCHERS
 from reframe.core.backends import getlauncher
+from reframe.core.schedulers import Job
+from reframe.core.schedulers.local import LocalJobScheduler
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "launchers.md"
 
@@ -130,7 +132,11 @@ def of_layouts() -> Iterator[Written]:
         # A job's own number of CPUs is kept from srun: its options are complete.
         if name not in ("local", "srun"):
             launcher = getlauncher(LAUNCHER_OF.get(name, name))()
-            line = by_hand.command(launcher, layout, [*map(shlex.quote, options)])
+            job = Job.create(LocalJobScheduler(), launcher, name="job")
+            job.num_tasks, job.num_tasks_per_node = layout.num_tasks, layout.num_tasks_per_node
+            job.num_cpus_per_task = layout.num_cpus_per_task
+            launcher.options = [*map(shlex.quote, options)]
+            line = launcher.run_command(job)
             command = LAUNCHERS[name].command.split()
             options = shlex.split(line)
             assert options[: len(command)] == command

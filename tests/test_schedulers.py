@@ -34,20 +34,10 @@ def job_of(scheduler, body: str, **given) -> Job:
     return job
 
 
-def test_directives(flux):
-    """Each option is a directive of its own, under one sentinel (flux-batch(1))."""
-    job = job_of(flux, "true", sched_access=["--queue=pdebug"])
-    assert job.jobid == "81234567890"
-    lines = [line for line in Path("script").read_text().splitlines() if line.startswith("#flux")]
-    for option in ("--nodes=2", "--nslots=2", "--cores-per-slot=3", "--time-limit=90s",
-                   "--queue=pdebug", "--output=job.out", "--error=job.err"):  # fmt: skip
-        assert f"#flux: {option}" in lines
-    assert job.launcher.run_command(job) == "flux run -N 2 -n 2 -c 3"
-
-
 @pytest.mark.parametrize(("body", "code"), [("true", 0), ("exit 3", 3)])
 def test_a_job_that_ends(flux, body, code):
     job = job_of(flux, body)
+    assert job.jobid == "81234567890"
     flux.wait(job)
     assert (job.exitcode, job.nodelist, job.exception) == (code, ["node7"], None)
 
@@ -90,21 +80,21 @@ def test_a_job_that_waits_too_long_is_cancelled(flux, monkeypatch, state, limit,
     assert (job.cancelled, isinstance(job.exception, JobError)) == (late, late)
 
 
-def test_jsrun_resource_sets(flux):
-    """One resource set a task, bound as a whole; a binding's options are complete (jsrun(1))."""
-    job = Job.create(flux, launchers.Jsrun(), name="rfm_job", script_filename="job.sh",
+@pytest.mark.parametrize(
+    ("launcher", "alone", "bound"),
+    [
+        (launchers.Jsrun, "jsrun -n 12 -a 1 -c 7 -b rs -r 6",
+         "jsrun -n 1 -r 1 -a 42 -c 42 -g ALL_GPUS"),
+        (launchers.FluxRun, "flux run -N 2 -n 12 -c 7",
+         "flux run -N 2 --tasks-per-node=6 -o cpu-affinity=off"),
+    ],
+)  # fmt: skip
+def test_the_options_of_a_binding_are_complete(flux, launcher: type, alone: str, bound: str):
+    """Without them, the job's numbers of tasks and cores are the options."""
+    job = Job.create(flux, launcher(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err")  # fmt: skip
     job.num_tasks, job.num_tasks_per_node, job.num_cpus_per_task = 12, 6, 7
-    assert job.launcher.run_command(job) == "jsrun -n 12 -a 1 -c 7 -b rs -r 6"
-    job.launcher.options = ["-n", "1", "-r", "1", "-a", "42", "-c", "42", "-g", "ALL_GPUS"]
-    assert job.launcher.run_command(job) == "jsrun -n 1 -r 1 -a 42 -c 42 -g ALL_GPUS"
-
-
-def test_flux_run_by_a_binding(flux):
-    """With the options of a binding, the job adds none of its own."""
-    job = Job.create(flux, launchers.FluxRun(), name="rfm_job", script_filename="job.sh",
-                     stdout="job.out", stderr="job.err")  # fmt: skip
-    job.num_tasks, job.num_tasks_per_node, job.num_cpus_per_task = 12, 6, 7
-    assert job.launcher.run_command(job) == "flux run -N 2 -n 12 -c 7"
-    job.launcher.options = ["-N", "2", "--tasks-per-node=6", "-o", "cpu-affinity=off"]
-    assert job.launcher.run_command(job) == "flux run -N 2 --tasks-per-node=6 -o cpu-affinity=off"
+    assert job.launcher.run_command(job) == alone
+    command = alone.partition(" -")[0]
+    job.launcher.options = bound.removeprefix(command).split()
+    assert job.launcher.run_command(job) == bound
