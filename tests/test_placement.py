@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -50,6 +51,42 @@ def topology(of: dict, usable: Iterable[int] | None = None) -> Topology:
     return Topology.from_processor(of, usable)
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """``0-8/4,3`` is 0, 4, 8, 3."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, last, step = re.fullmatch(r"(\d+)(?:-(\d+)(?:/(\d+))?)?", part).groups()
+        found += range(int(first), int(last or first) + 1, int(step or 1))
+    return tuple(found)
+
+
+def read(text: str) -> list:
+    """Layouts from ``NAME+NAME: CPUS[=MEMORY][@GPUS] ...``, a word for each task: nodes are
+    separated by ``|``, layouts by ``;``."""
+    layouts = []
+    for part in filter(None, text.split("; ")):
+        names, _, nodes = part.rpartition(": ")
+        tasks = []
+        for node, words in enumerate(nodes.split(" | ")):
+            for word in words.split():
+                cpus, memory, gpus = re.fullmatch(r"([^=@]+)(?:=(\d+))?(?:@(.+))?", word).groups()
+                domain = None if memory is None else int(memory)
+                tasks.append((node, numbers(cpus), domain, numbers(gpus) if gpus else ()))
+        layouts.append((tuple(names.split("+")) if names else (), tasks))
+    return layouts
+
+
+def described(layouts: Iterable[Layout]) -> list:
+    """What is measured, and node, CPUs, memory and GPUs of each task, as of :func:`read`."""
+    return [
+        (
+            layout.locations,
+            [(task.node, task.cpus, task.memory, task.gpus) for task in layout.tasks],
+        )
+        for layout in layouts
+    ]
+
+
 @contextmanager
 def refused(code: str, name: str = "") -> Iterator[pytest.ExceptionInfo]:
     """A refusal with this code; its message begins with the placement, if one is given."""
@@ -59,61 +96,59 @@ def refused(code: str, name: str = "") -> Iterator[pytest.ExceptionInfo]:
     assert not name or str(refusal.value).startswith(f"placement '{name}': ")
 
 
-#: Placement, topology, usable CPUs -> node, CPUs and memory domain of each task.
+#: Placement, topology, usable CPUs -> the layout, as of :func:`read`.
 LAYOUTS = [
-    ("one-core", SMALL, None, [(0, (0,), None)]),
-    ("all-cores", SMALL, None, [(0, (0, 1), None)]),
-    ("on-socket", SMALL, None, [(0, (0,), None), (0, (1,), None)]),
-    ("off-node", SMALL, None, [(0, (0,), None), (1, (0,), None)]),
-    ("full-node", SMALL, None, [(0, (0,), None), (0, (1,), None)]),
-    ("numa-0-0", SMALL, None, [(0, (0, 1), 0)]),
-    ("one-core", SMALL, [1], [(0, (1,), None)]),
-    ("one-socket", SMALL, None, [(0, (0, 1), None)]),
-    ("one-core", LARGE, None, [(0, (0,), None)]),
-    ("one-socket", LARGE, None, [(0, (0, 1, 2, 3), None)]),
-    ("one-socket", LARGE, SOME, [(0, (9, 10, 11), None)]),
-    ("one-socket", LARGE, [6, 15], [(0, (6, 15), None)]),
-    ("all-cores", LARGE, None, [(0, (0, 1, 2, 3, 4, 5, 6, 7), None)]),
-    ("on-socket", LARGE, None, [(0, (0,), None), (0, (1,), None)]),
-    ("on-node", LARGE, None, [(0, (0,), None), (0, (4,), None)]),
-    ("off-node", LARGE, None, [(0, (0,), None), (1, (0,), None)]),
-    ("full-node", LARGE, None, [(0, (cpu,), None) for cpu in range(8)]),
-    ("numa-0-0", LARGE, None, [(0, (0, 1), 0)]),
-    ("numa-1-3", LARGE, None, [(0, (2, 3), 3)]),
-    ("numa-3-0", LARGE, None, [(0, (6, 7), 0)]),
-    ("one-core", LARGE, SOME, [(0, (9,), None)]),
-    ("all-cores", LARGE, SOME, [(0, (9, 10, 11, 4), None)]),
-    ("on-socket", LARGE, SOME, [(0, (9,), None), (0, (10,), None)]),
-    ("on-node", LARGE, SOME, [(0, (9,), None), (0, (4,), None)]),
-    ("full-node", LARGE, SOME, [(0, (cpu,), None) for cpu in (9, 10, 11, 4)]),
-    ("numa-0-2", LARGE, SOME, [(0, (9,), 2)]),
-    ("numa-1-1", LARGE, SOME, [(0, (10, 11), 1)]),
+    ("one-core", SMALL, None, "0"),
+    ("all-cores", SMALL, None, "0-1"),
+    ("on-socket", SMALL, None, "0 1"),
+    ("off-node", SMALL, None, "0 | 0"),
+    ("full-node", SMALL, None, "0 1"),
+    ("numa-0-0", SMALL, None, "0-1=0"),
+    ("one-core", SMALL, [1], "1"),
+    ("one-socket", SMALL, None, "0-1"),
+    ("one-core", LARGE, None, "0"),
+    ("one-socket", LARGE, None, "0-3"),
+    ("one-socket", LARGE, SOME, "9-11"),
+    ("one-socket", LARGE, [6, 15], "6,15"),
+    ("all-cores", LARGE, None, "0-7"),
+    ("on-socket", LARGE, None, "0 1"),
+    ("on-node", LARGE, None, "0 4"),
+    ("off-node", LARGE, None, "0 | 0"),
+    ("full-node", LARGE, None, "0 1 2 3 4 5 6 7"),
+    ("numa-0-0", LARGE, None, "0-1=0"),
+    ("numa-1-3", LARGE, None, "2-3=3"),
+    ("numa-3-0", LARGE, None, "6-7=0"),
+    ("one-core", LARGE, SOME, "9"),
+    ("all-cores", LARGE, SOME, "9-11,4"),
+    ("on-socket", LARGE, SOME, "9 10"),
+    ("on-node", LARGE, SOME, "9 4"),
+    ("full-node", LARGE, SOME, "9 10 11 4"),
+    ("numa-0-2", LARGE, SOME, "9=2"),
+    ("numa-1-1", LARGE, SOME, "10-11=1"),
     # The first socket has one usable core: the pair is on the second.
-    ("on-socket", LARGE, [3, 5, 6], [(0, (5,), None), (0, (6,), None)]),
-    ("all-cores", IN_TURN, None, [(0, (0, 2, 1, 3), None)]),
-    ("on-socket", IN_TURN, None, [(0, (0,), None), (0, (2,), None)]),
-    ("on-node", IN_TURN, None, [(0, (0,), None), (0, (1,), None)]),
-    ("numa-1-0", IN_TURN, None, [(0, (1, 3), 0)]),
-    ("off-rack", LARGE, None, [(0, (0,), None), (1, (0,), None)]),
-    ("off-rack", LARGE, SOME, [(0, (9,), None), (1, (9,), None)]),
-    ("one-task-per-node", LARGE, SOME, [(0, (9,), None)]),
-    ("tasks-per-node", LARGE, None, [(0, (0, 1, 2, 3, 4, 5, 6, 7), None)]),
-    ("tasks-per-node", LARGE, SOME, [(0, (9, 10, 11, 4), None)]),
+    ("on-socket", LARGE, [3, 5, 6], "5 6"),
+    ("all-cores", IN_TURN, None, "0,2,1,3"),
+    ("on-socket", IN_TURN, None, "0 2"),
+    ("on-node", IN_TURN, None, "0 1"),
+    ("numa-1-0", IN_TURN, None, "1,3=0"),
+    ("off-rack", LARGE, None, "0 | 0"),
+    ("off-rack", LARGE, SOME, "9 | 9"),
+    ("one-task-per-node", LARGE, SOME, "9"),
+    ("tasks-per-node", LARGE, None, "0-7"),
+    ("tasks-per-node", LARGE, SOME, "9-11,4"),
 ]
 
 
-@pytest.mark.parametrize(("name", "of", "usable", "tasks"), LAYOUTS)
-def test_exact_cpus(name: str, of: dict, usable: list | None, tasks: list) -> None:
+@pytest.mark.parametrize(("name", "of", "usable", "expected"), LAYOUTS)
+def test_exact_cpus(name: str, of: dict, usable: list | None, expected: str) -> None:
+    """GPUs are no concern of these: none is hidden, and the launcher is not asked for any."""
     (layout,) = lay_out(name, topology(of, usable))
-    assert layout.placement == name
-    assert [(task.node, task.cpus, task.memory) for task in layout.tasks] == tasks
-    nodes = [node for node, *_ in tasks]
-    assert (layout.num_tasks, layout.num_nodes) == (len(tasks), len({*nodes}))
+    assert described([layout]) == read(expected)
+    nodes = [task.node for task in layout.tasks]
+    assert (layout.placement, layout.vendor) == (name, "")
+    assert (layout.num_tasks, layout.num_nodes) == (len(nodes), len({*nodes}))
     assert layout.num_tasks_per_node == nodes.count(0)
-    assert layout.num_cpus_per_task == max(len(cpus) for _, cpus, _ in tasks)
-    # GPUs are no concern of these: none is hidden, and the launcher is not asked for any.
-    assert {task.gpus for task in layout.tasks} == {()}
-    assert (layout.vendor, layout.locations) == ("", ())
+    assert layout.num_cpus_per_task == max(len(task.cpus) for task in layout.tasks)
     assert layout.racks == (2 if name == "off-rack" else 1)
 
 
@@ -142,55 +177,41 @@ def test_logical_numbers_count_what_is_usable() -> None:
 # -- placements whose number of nodes or tasks is open ------------------------------------------
 
 
-def cpus_by_node(layout: Layout) -> list[list[tuple[int, ...]]]:
-    """The CPUs of the tasks of each node, in rank order."""
-    nodes = [[] for _ in range(layout.num_nodes)]
-    for task in layout.tasks:
-        nodes[task.node].append(task.cpus)
-    # All ranks of a node come before those of the next.
-    assert [task.node for task in layout.tasks] == sorted(task.node for task in layout.tasks)
-    return nodes
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 5])
 def test_nodes_of_a_job_are_alike(nodes: int) -> None:
-    expected = {
-        "full-node": [(9,), (10,), (11,), (4,)],
-        "one-task-per-node": [(9,)],
-        "tasks-per-node": [(9,), (4,)],
-    }
-    for name, cpus in expected.items():
-        (layout,) = lay_out(name, topology(LARGE, SOME), nodes, tasks_per_node=2)
-        assert cpus_by_node(layout) == [cpus] * nodes
-        assert (layout.num_nodes, layout.num_tasks) == (nodes, nodes * len(cpus))
+    expected = {"full-node": "9 10 11 4", "one-task-per-node": "9", "tasks-per-node": "9 4"}
+    for name, tasks in expected.items():
+        layouts = lay_out(name, topology(LARGE, SOME), nodes, tasks_per_node=2)
+        assert described(layouts) == read(" | ".join([tasks] * nodes))
+        assert (layouts[0].num_nodes, layouts[0].num_tasks) == (nodes, nodes * len(tasks.split()))
 
 
 #: Usable CPUs, tasks -> the CPUs of each.
 SHARES = [
-    (None, 1, [(0, 1, 2, 3, 4, 5, 6, 7)]),
-    (None, 2, [(0, 1, 2, 3), (4, 5, 6, 7)]),
-    (None, 4, [(0, 1), (2, 3), (4, 5), (6, 7)]),
+    (None, 1, "0-7"),
+    (None, 2, "0-3 4-7"),
+    (None, 4, "0-1 2-3 4-5 6-7"),
     # One core of each socket is left over.
-    (None, 6, [(0,), (1,), (2,), (4,), (5,), (6,)]),
-    (None, 8, [(cpu,) for cpu in range(8)]),
+    (None, 6, "0 1 2 4 5 6"),
+    (None, 8, "0 1 2 3 4 5 6 7"),
     # Three do not divide among two sockets: of the node as a whole, and two cores are left over.
-    (None, 3, [(0, 1), (2, 3), (4, 5)]),
-    (None, 5, [(0,), (1,), (2,), (3,), (4,)]),
+    (None, 3, "0-1 2-3 4-5"),
+    (None, 5, "0 1 2 3 4"),
     # The smaller socket limits the share of each.
-    ((0, 1, 2, 3, 4, 5), 2, [(0, 1), (4, 5)]),
-    ((0, 1, 2, 3, 4, 5), 4, [(0,), (1,), (4,), (5,)]),
+    ((0, 1, 2, 3, 4, 5), 2, "0-1 4-5"),
+    ((0, 1, 2, 3, 4, 5), 4, "0 1 4 5"),
     # It has not enough for its half of them, and the node has.
-    (SOME, 4, [(9,), (10,), (11,), (4,)]),
-    ((0, 1, 2, 3, 4), 4, [(0,), (1,), (2,), (3,)]),
+    (SOME, 4, "9 10 11 4"),
+    ((0, 1, 2, 3, 4), 4, "0 1 2 3"),
     # Nothing is usable on the first socket.
-    ((4, 5, 14, 7), 2, [(4, 5), (7, 14)]),
+    ((4, 5, 14, 7), 2, "4-5 7,14"),
 ]
 
 
-@pytest.mark.parametrize(("usable", "tasks", "cpus"), SHARES)
-def test_tasks_per_node_get_equal_shares(usable: tuple | None, tasks: int, cpus: list) -> None:
-    (layout,) = lay_out("tasks-per-node", topology(LARGE, usable), tasks_per_node=tasks)
-    assert cpus_by_node(layout) == [cpus]
+@pytest.mark.parametrize(("usable", "tasks", "expected"), SHARES)
+def test_tasks_per_node_get_equal_shares(usable: tuple | None, tasks: int, expected: str) -> None:
+    layouts = lay_out("tasks-per-node", topology(LARGE, usable), tasks_per_node=tasks)
+    assert described(layouts) == read(expected)
 
 
 @pytest.mark.parametrize(
@@ -218,81 +239,38 @@ def with_gpus(usable: Iterable[int] | None = None, **extras: object) -> Topology
     return Topology.of_partition(LARGE, GPUS, extras)
 
 
-def described(layouts: Iterable[Layout]) -> list:
-    """What is measured, and CPUs and GPUs of each task."""
-    return [
-        (layout.locations, [(task.node, task.cpus, task.gpus) for task in layout.tasks])
-        for layout in layouts
-    ]
-
-
-FIRST, SECOND = (0, 1, 2, 3), (4, 5, 6, 7)
-EVERY = (0, 1, 2, 3)
-#: Placement, usable CPUs -> names, CPUs and GPUs of each layout.
+#: Placement, usable CPUs -> the layouts.
 OF_GPUS = [
-    ("per-gpu", None, [
-        (("gpu0",), [(0, FIRST, (0,))]), (("gpu1",), [(0, FIRST, (1,))]),
-        (("gpu2",), [(0, SECOND, (2,))]), (("gpu3",), [(0, SECOND, (3,))]),
-    ]),
-    ("off-socket", None, [
-        (("gpu0",), [(0, SECOND, (0,))]), (("gpu1",), [(0, SECOND, (1,))]),
-        (("gpu2",), [(0, FIRST, (2,))]), (("gpu3",), [(0, FIRST, (3,))]),
-    ]),
+    ("per-gpu", None, "gpu0: 0-3@0; gpu1: 0-3@1; gpu2: 4-7@2; gpu3: 4-7@3"),
+    ("off-socket", None, "gpu0: 4-7@0; gpu1: 4-7@1; gpu2: 0-3@2; gpu3: 0-3@3"),
     # Two GPUs are near the same cores, and share them.
-    ("all-gpus", None, [
-        (("gpu0", "gpu1", "gpu2", "gpu3"),
-         [(0, (0, 1), (0,)), (0, (2, 3), (1,)), (0, (4, 5), (2,)), (0, (6, 7), (3,))]),
-    ]),
+    ("all-gpus", None, "gpu0+gpu1+gpu2+gpu3: 0-1@0 2-3@1 4-5@2 6-7@3"),
     # Each sees all GPUs, and takes one by its local rank.
-    ("gpus-on-node", None, [
-        ((), [(0, (0, 1), EVERY), (0, (2, 3), EVERY), (0, (4, 5), EVERY), (0, (6, 7), EVERY)]),
-    ]),
+    ("gpus-on-node", None, "0-1@0-3 2-3@0-3 4-5@0-3 6-7@0-3"),
     # Both tasks see both GPUs, in the order of the pair, on two cores of the same near set.
-    ("gpu-a", None, [
-        (("gpu0-gpu1",), [(0, (0,), (0, 1)), (0, (1,), (0, 1))]),
-        (("gpu3-gpu2",), [(0, (4,), (3, 2)), (0, (5,), (3, 2))]),
-    ]),
-    ("gpu-b", None, [
-        (("gpu0-gpu2",), [(0, (0,), (0, 2)), (0, (4,), (0, 2))]),
-        (("gpu2-gpu0",), [(0, (4,), (2, 0)), (0, (0,), (2, 0))]),
-    ]),
-    ("per-gpu", (3, 11, 6, 15), [
-        (("gpu0",), [(0, (3,), (0,))]), (("gpu1",), [(0, (3,), (1,))]),
-        (("gpu2",), [(0, (6, 15), (2,))]), (("gpu3",), [(0, (6, 15), (3,))]),
-    ]),
-    ("off-socket", (3, 11, 6, 15), [
-        (("gpu0",), [(0, (6, 15), (0,))]), (("gpu1",), [(0, (6, 15), (1,))]),
-        (("gpu2",), [(0, (3,), (2,))]), (("gpu3",), [(0, (3,), (3,))]),
-    ]),
+    ("gpu-a", None, "gpu0-gpu1: 0@0,1 1@0,1; gpu3-gpu2: 4@3,2 5@3,2"),
+    ("gpu-b", None, "gpu0-gpu2: 0@0,2 4@0,2; gpu2-gpu0: 4@2,0 0@2,0"),
+    ("per-gpu", (3, 11, 6, 15), "gpu0: 3@0; gpu1: 3@1; gpu2: 6,15@2; gpu3: 6,15@3"),
+    ("off-socket", (3, 11, 6, 15), "gpu0: 6,15@0; gpu1: 6,15@1; gpu2: 3@2; gpu3: 3@3"),
     # Three cores for two GPUs: one is left over.
-    ("all-gpus", (1, 2, 3, 4, 5), [
-        (("gpu0", "gpu1", "gpu2", "gpu3"),
-         [(0, (1,), (0,)), (0, (2,), (1,)), (0, (4,), (2,)), (0, (5,), (3,))]),
-    ]),
-    ("gpu-a", (1, 2, 7, 12), [
-        (("gpu0-gpu1",), [(0, (1,), (0, 1)), (0, (2,), (0, 1))]),
-        (("gpu3-gpu2",), [(0, (12,), (3, 2)), (0, (7,), (3, 2))]),
-    ]),
-]  # fmt: skip
+    ("all-gpus", (1, 2, 3, 4, 5), "gpu0+gpu1+gpu2+gpu3: 1@0 2@1 4@2 5@3"),
+    ("gpu-a", (1, 2, 7, 12), "gpu0-gpu1: 1@0,1 2@0,1; gpu3-gpu2: 12@3,2 7@3,2"),
+]
 
 
 @pytest.mark.parametrize(("name", "usable", "expected"), OF_GPUS)
-def test_exact_gpus(name: str, usable: tuple | None, expected: list) -> None:
+def test_exact_gpus(name: str, usable: tuple | None, expected: str) -> None:
+    """Memory is the nearest: the kernel's own choice."""
     layouts = lay_out(name, with_gpus(usable))
-    assert described(layouts) == expected
+    assert described(layouts) == read(expected)
     assert {(layout.placement, layout.vendor) for layout in layouts} == {(name, "cuda")}
-    # Memory is the nearest: the kernel's own choice.
-    assert {task.memory for layout in layouts for task in layout.tasks} == {None}
 
 
 def test_every_gpu_of_several_nodes() -> None:
-    (one,) = lay_out("gpus-on-node", with_gpus(), nodes=3)
+    tasks = "0-1@0-3 2-3@0-3 4-5@0-3 6-7@0-3"
+    assert described(lay_out("gpus-on-node", with_gpus(), nodes=3)) == read(tasks)
     (layout,) = lay_out("gpus-off-node", with_gpus(), nodes=3)
-    assert (one.num_nodes, layout.num_nodes, layout.num_tasks_per_node) == (1, 3, 4)
-    assert [task.node for task in layout.tasks] == [0] * 4 + [1] * 4 + [2] * 4
-    assert {(task.cpus, task.gpus) for task in layout.tasks} == {
-        (task.cpus, task.gpus) for task in one.tasks
-    }
+    assert described([layout]) == read(" | ".join([tasks] * 3))
     assert (layout.placement, layout.vendor, layout.locations) == ("gpus-off-node", "cuda", ())
     assert placement.features("gpus-off-node") == ("all-gpus", "off-node")
     assert not placement.fits_one_node("gpus-off-node", 1)
@@ -300,23 +278,23 @@ def test_every_gpu_of_several_nodes() -> None:
 
 def test_host_to_host_is_on_a_socket_of_a_node_with_gpus() -> None:
     (layout,) = lay_out("host-to-host", with_gpus(SOME))
-    assert described([layout]) == [((), [(0, (9,), ()), (0, (10,), ())])]
+    assert described([layout]) == read("9 10")
     assert (layout.placement, layout.vendor) == ("host-to-host", "")
 
 
 def test_one_process_goes_through_all_by_itself() -> None:
-    node, every = with_gpus(), (0, 1, 2, 3, 4, 5, 6, 7)
+    node = with_gpus()
     for name, names in {
-        "per-gpu": ("gpu0", "gpu1", "gpu2", "gpu3"),
-        "gpu-a": ("gpu0-gpu1", "gpu3-gpu2"),
-        "gpu-b": ("gpu0-gpu2", "gpu2-gpu0"),
+        "per-gpu": "gpu0+gpu1+gpu2+gpu3",
+        "gpu-a": "gpu0-gpu1+gpu3-gpu2",
+        "gpu-b": "gpu0-gpu2+gpu2-gpu0",
     }.items():
         layouts = lay_out(name, node, one_process=True)
-        assert described(layouts) == [(names, [(0, every, EVERY)])]
+        assert described(layouts) == read(f"{names}: 0-7@0-3")
         assert layouts[0].vendor == "cuda"
     (matrix,) = lay_out("numa-matrix", topology(SMALL), one_process=True)
-    assert described([matrix]) == [(("numa0-numa0",), [(0, (0, 1), ())])]
-    assert (matrix.vendor, matrix.tasks[0].memory) == ("", None)
+    assert described([matrix]) == read("numa0-numa0: 0-1")
+    assert matrix.vendor == ""
     # All at once is a task for each GPU, whatever the program.
     assert lay_out("all-gpus", node, one_process=True) == lay_out("all-gpus", node)
 
@@ -330,11 +308,8 @@ def test_a_gpu_whose_cores_are_all_near_has_no_far_ones() -> None:
 def test_gpus_without_affinity_are_near_every_core() -> None:
     node = with_gpus(gpu_affinity=[])
     assert [gpu.cores for gpu in node.gpus] == [node.cores] * 4
-    assert [cpus for _, ((_, cpus, _),) in described(lay_out("per-gpu", node))] == [
-        tuple(range(8))
-    ] * 4
-    (layout,) = lay_out("all-gpus", node)
-    assert [task.cpus for task in layout.tasks] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert described(lay_out("per-gpu", node)) == read(each_gpu(*["0-7"] * 4))
+    assert described(lay_out("all-gpus", node)) == read(all_gpus("0-1", "2-3", "4-5", "6-7"))
 
 
 def test_the_second_task_of_a_pair_finds_the_core_that_is_left() -> None:
@@ -389,11 +364,6 @@ def test_extras_that_contradict_the_node(extras: dict, code: str) -> None:
         with_gpus(**extras)
 
 
-def test_of_partition_without_a_topology() -> None:
-    with refused("placement.topology-unknown"):
-        Topology.of_partition({"num_cpus": 4}, GPUS, {"gpu_affinity": NEAR})
-
-
 #: Placement, extras -> the code of the refusal.
 GPU_REFUSED = [
     ("gpu-c", {}, "placement.no-pair-class"),
@@ -422,22 +392,14 @@ def test_memory_goes_by_what_linux_calls_it() -> None:
     node = Topology.of_partition(processor_, [], {"numa_os_numbers": [0, 8]})
     assert [node.os_number(domain) for domain in (0, 1)] == [0, 8]
     layouts = lay_out("numa-matrix", node)
-    assert [
-        (layout.placement, layout.locations, layout.tasks[0].cpus, layout.tasks[0].memory)
-        for layout in layouts
-    ] == [
-        ("numa-0-0", ("numa0-numa0",), (0, 1), 0),
-        ("numa-0-1", ("numa0-numa8",), (0, 1), 8),
-        ("numa-1-0", ("numa8-numa0",), (2, 3), 0),
-        ("numa-1-1", ("numa8-numa8",), (2, 3), 8),
-    ]
-    (alone,) = lay_out("numa-1-0", node)
-    assert (alone.tasks[0].cpus, alone.tasks[0].memory, alone.locations) == ((2, 3), 0, ())
+    names = [f"numa-{cores}-{memory}" for cores in (0, 1) for memory in (0, 1)]
+    assert [layout.placement for layout in layouts] == names
+    pairs = "numa0-numa0: 0-1=0; numa0-numa8: 0-1=8; numa8-numa0: 2-3=0; numa8-numa8: 2-3=8"
+    assert described(layouts) == read(pairs)
+    assert described(lay_out("numa-1-0", node)) == read("2-3=0")
     (one,) = lay_out("numa-matrix", node, one_process=True)
-    assert one.locations == ("numa0-numa0", "numa0-numa8", "numa8-numa0", "numa8-numa8")
-    assert (one.placement, one.tasks[0].cpus, one.tasks[0].memory) == (
-        "numa-matrix", (0, 1, 2, 3), None,
-    )  # fmt: skip
+    assert described([one]) == read("numa0-numa0+numa0-numa8+numa8-numa0+numa8-numa8: 0-3")
+    assert one.placement == "numa-matrix"
 
 
 def test_a_domain_without_usable_cores_is_in_no_matrix() -> None:
@@ -450,209 +412,142 @@ def test_a_domain_without_usable_cores_is_in_no_matrix() -> None:
 # -- the papers' systems, worked out by hand from their node diagrams ----------------------------
 
 
-@functools.cache
-def of_system(name: str) -> Topology:
-    content = configuration.read_system(paths.ROOT / "systems" / f"{name}.yaml")
-    partition = content["systems"][0]["partitions"][0]
-    return Topology.of_partition(
-        partition["processor"], partition.get("devices", []), partition["extras"]
-    )
+def each_gpu(*cpus: str) -> str:
+    """A layout for each GPU, on these CPUs."""
+    return "; ".join(f"gpu{gpu}: {text}@{gpu}" for gpu, text in enumerate(cpus))
 
 
-def by_task(name: str, placement: str, *how: int) -> list:
-    """CPUs and memory of each task of the one layout."""
-    (layout,) = lay_out(placement, of_system(name), *how)
-    return [(task.node, task.cpus, task.memory) for task in layout.tasks]
+def all_gpus(*cpus: str) -> str:
+    """One layout with a task for each GPU, on these CPUs."""
+    names = "+".join(f"gpu{gpu}" for gpu in range(len(cpus)))
+    return f"{names}: {' '.join(f'{text}@{gpu}' for gpu, text in enumerate(cpus))}"
 
 
-def firsts(start: int, end: int, step: int = 1) -> tuple[int, ...]:
-    """CPU numbers from one to another, the last one too."""
-    return tuple(range(start, end + 1, step))
+#: System -> number of usable cores and of GPUs, and their vendor.
+NODES = {
+    "summit": (42, 6, "cuda"),
+    "sierra": (40, 4, "cuda"),
+    "frontier": (56, 8, "rocm"),
+    "perlmutter": (64, 4, "cuda"),
+    "cielo": (16, 0, ""),
+}
 
+#: The cores of Summit's sockets, those nearest to its GPUs, and likewise.
+SUMMIT = ("0-80/4", "88-168/4")
+SUMMIT_GPUS = ("0-24/4", "28-52/4", "56-80/4", "88-112/4", "116-140/4", "144-168/4")
+SIERRA_GPUS = ("8-44/4", "48-84/4", "96-132/4", "136-172/4")
+FRONTIER = ("1-7", "9-15", "17-23", "25-31", "33-39", "41-47", "49-55", "57-63")
+FRONTIER_GPUS = tuple(FRONTIER[domain] for domain in (6, 7, 2, 3, 0, 1, 4, 5))
+PERLMUTTER_GPUS = ("48-63", "32-47", "16-31", "0-15")
 
-def test_summit() -> None:
-    """Two POWER9 of 22 cores with four threads, the last core of each kept; six V100."""
-    node = of_system("summit")
-    assert len(node.cores) == 42 and node.vendor == "cuda" and len(node.gpus) == 6
-    # Cores 0 to 20 are CPUs 0, 4 ... 80; cores 22 to 42 are CPUs 88, 92 ... 168.
-    first, second = firsts(0, 80, 4), firsts(88, 168, 4)
-    assert by_task("summit", "one-core") == [(0, (0,), None)]
-    assert by_task("summit", "one-socket") == [(0, first, None)]
-    assert by_task("summit", "all-cores") == [(0, first + second, None)]
-    assert by_task("summit", "on-socket") == [(0, (0,), None), (0, (4,), None)]
-    assert by_task("summit", "host-to-host") == [(0, (0,), None), (0, (4,), None)]
-    assert by_task("summit", "on-node") == [(0, (0,), None), (0, (88,), None)]
-    assert by_task("summit", "off-node") == [(0, (0,), None), (1, (0,), None)]
-    assert by_task("summit", "off-rack") == [(0, (0,), None), (1, (0,), None)]
-    assert by_task("summit", "one-task-per-node", 3) == [(n, (0,), None) for n in range(3)]
-    assert by_task("summit", "full-node", 2) == [
-        (n, (cpu,), None) for n in range(2) for cpu in first + second
-    ]
+#: System, placement, numbers of nodes and tasks -> the layouts, and how many more there are.
+OF_SYSTEMS = [
+    # Two POWER9 of 22 cores with four threads, the last core of each kept; six V100. Cores 0 to 20
+    # are CPUs 0, 4 ... 80; cores 22 to 42 are CPUs 88, 92 ... 168.
+    ("summit", "one-core", (), "0", 0),
+    ("summit", "one-socket", (), SUMMIT[0], 0),
+    ("summit", "all-cores", (), ",".join(SUMMIT), 0),
+    ("summit", "on-socket", (), "0 4", 0),
+    ("summit", "host-to-host", (), "0 4", 0),
+    ("summit", "on-node", (), "0 88", 0),
+    ("summit", "off-node", (), "0 | 0", 0),
+    ("summit", "off-rack", (), "0 | 0", 0),
+    ("summit", "one-task-per-node", (3,), "0 | 0 | 0", 0),
+    ("summit", "full-node", (2,),
+     " | ".join([" ".join(map(str, numbers(",".join(SUMMIT))))] * 2), 0),
     # Two tasks: a socket each. Six: seven cores each.
-    assert by_task("summit", "tasks-per-node", 1, 2) == [(0, first, None), (0, second, None)]
-    assert by_task("summit", "tasks-per-node", 1, 6) == [
-        (0, firsts(start, start + 24, 4), None) for start in (0, 28, 56, 88, 116, 144)
-    ]
-    assert by_task("summit", "numa-0-1") == [(0, first, 8)]
-    assert by_task("summit", "numa-1-1") == [(0, second, 8)]
-    assert described(lay_out("per-gpu", node)) == [
-        ((f"gpu{gpu}",), [(0, first if gpu < 3 else second, (gpu,))]) for gpu in range(6)
-    ]
-    assert described(lay_out("off-socket", node)) == [
-        ((f"gpu{gpu}",), [(0, second if gpu < 3 else first, (gpu,))]) for gpu in range(6)
-    ]
+    ("summit", "tasks-per-node", (1, 2), " ".join(SUMMIT), 0),
+    ("summit", "tasks-per-node", (1, 6), " ".join(SUMMIT_GPUS), 0),
+    ("summit", "numa-0-1", (), f"{SUMMIT[0]}=8", 0),
+    ("summit", "numa-1-1", (), f"{SUMMIT[1]}=8", 0),
+    ("summit", "numa-matrix", (), "; ".join(
+        f"numa{8 * c}-numa{8 * m}: {SUMMIT[c]}={8 * m}" for c in (0, 1) for m in (0, 1)), 0),
+    ("summit", "per-gpu", (), each_gpu(*SUMMIT[:1] * 3, *SUMMIT[1:] * 3), 0),
+    ("summit", "off-socket", (), each_gpu(*SUMMIT[1:] * 3, *SUMMIT[:1] * 3), 0),
     # Three GPUs of a socket share its 21 cores.
-    assert described(lay_out("all-gpus", node)) == [(
-        tuple(f"gpu{gpu}" for gpu in range(6)),
-        [
-            (0, firsts(start, start + 24, 4), (gpu,))
-            for gpu, start in enumerate((0, 28, 56, 88, 116, 144))
-        ],
-    )]  # fmt: skip
-    near, far = lay_out("gpu-a", node), lay_out("gpu-b", node)
-    assert (len(near), len(far)) == (6, 9)
-    assert described(near[:1]) == [(("gpu0-gpu1",), [(0, (0,), (0, 1)), (0, (4,), (0, 1))])]
-    assert described(near[5:]) == [(("gpu4-gpu5",), [(0, (88,), (4, 5)), (0, (92,), (4, 5))])]
-    assert described(far[:1]) == [(("gpu0-gpu3",), [(0, (0,), (0, 3)), (0, (88,), (0, 3))])]
-    assert [layout.locations for layout in lay_out("numa-matrix", node)] == [
-        ("numa0-numa0",), ("numa0-numa8",), ("numa8-numa0",), ("numa8-numa8",),
-    ]  # fmt: skip
-
-
-def test_sierra() -> None:
-    """As Summit, but the first two cores of each socket are kept, and there are four V100."""
-    node = of_system("sierra")
-    first, second = firsts(8, 84, 4), firsts(96, 172, 4)
-    assert len(node.cores) == 40 and len(node.gpus) == 4
-    assert by_task("sierra", "all-cores") == [(0, first + second, None)]
-    assert by_task("sierra", "on-socket") == [(0, (8,), None), (0, (12,), None)]
-    assert by_task("sierra", "on-node") == [(0, (8,), None), (0, (96,), None)]
-    assert by_task("sierra", "numa-1-0") == [(0, second, 0)]
-    assert by_task("sierra", "tasks-per-node", 1, 4) == [
-        (0, firsts(start, start + 36, 4), None) for start in (8, 48, 96, 136)
-    ]
-    assert described(lay_out("off-socket", node))[3] == (("gpu3",), [(0, first, (3,))])
-    # Two GPUs of a socket share its 20 cores.
-    assert described(lay_out("all-gpus", node)) == [(
-        ("gpu0", "gpu1", "gpu2", "gpu3"),
-        [
-            (0, firsts(start, start + 36, 4), (gpu,))
-            for gpu, start in enumerate((8, 48, 96, 136))
-        ],
-    )]  # fmt: skip
-    assert described(lay_out("gpu-a", node)) == [
-        (("gpu0-gpu1",), [(0, (8,), (0, 1)), (0, (12,), (0, 1))]),
-        (("gpu2-gpu3",), [(0, (96,), (2, 3)), (0, (100,), (2, 3))]),
-    ]
-    assert [layout.locations for layout in lay_out("gpu-b", node)] == [
-        ("gpu0-gpu2",), ("gpu0-gpu3",), ("gpu1-gpu2",), ("gpu1-gpu3",),
-    ]  # fmt: skip
-    assert {layout.tasks[1].cpus for layout in lay_out("gpu-b", node)} == {(96,)}
-
-
-def test_frontier() -> None:
-    """One EPYC of 64 cores; the first core of each eight is kept; each die of an MI250X is a GPU
-    next to eight cores of its own, which are not in the GPUs' order."""
-    node = of_system("frontier")
-    assert len(node.cores) == 56 and node.vendor == "rocm"
-    every = tuple(cpu for cpu in range(64) if cpu % 8)
-    near = [firsts(start, start + 6) for start in (49, 57, 17, 25, 1, 9, 33, 41)]
-    assert by_task("frontier", "one-core") == [(0, (1,), None)]
-    assert by_task("frontier", "all-cores") == [(0, every, None)]
-    assert by_task("frontier", "on-socket") == [(0, (1,), None), (0, (2,), None)]
-    # One socket: a task each of eight cores less the kept one.
-    assert by_task("frontier", "tasks-per-node", 1, 8) == [
-        (0, every[start : start + 7], None) for start in range(0, 56, 7)
-    ]
-    assert described(lay_out("per-gpu", node)) == [
-        ((f"gpu{gpu}",), [(0, cpus, (gpu,))]) for gpu, cpus in enumerate(near)
-    ]
+    ("summit", "all-gpus", (), all_gpus(*SUMMIT_GPUS), 0),
+    ("summit", "gpu-a", (), "gpu0-gpu1: 0@0,1 4@0,1; gpu4-gpu5: 88@4,5 92@4,5", 4),
+    ("summit", "gpu-b", (), "gpu0-gpu3: 0@0,3 88@0,3", 8),
+    # As Summit, but the first two cores of each socket are kept, and there are four V100.
+    ("sierra", "all-cores", (), "8-84/4,96-172/4", 0),
+    ("sierra", "on-socket", (), "8 12", 0),
+    ("sierra", "on-node", (), "8 96", 0),
+    ("sierra", "numa-1-0", (), "96-172/4=0", 0),
+    ("sierra", "tasks-per-node", (1, 4), " ".join(SIERRA_GPUS), 0),
+    ("sierra", "off-socket", (), "gpu3: 8-84/4@3", 3),
+    ("sierra", "all-gpus", (), all_gpus(*SIERRA_GPUS), 0),
+    ("sierra", "gpu-a", (), "gpu0-gpu1: 8@0,1 12@0,1; gpu2-gpu3: 96@2,3 100@2,3", 0),
+    ("sierra", "gpu-b", (), "; ".join(
+        f"gpu{a}-gpu{b}: 8@{a},{b} 96@{a},{b}" for a in (0, 1) for b in (2, 3)), 0),
+    # One EPYC of 64 cores; the first core of each eight is kept; each die of an MI250X is a GPU
+    # next to eight cores of its own, which are not in the GPUs' order.
+    ("frontier", "one-core", (), "1", 0),
+    ("frontier", "all-cores", (), ",".join(FRONTIER), 0),
+    ("frontier", "on-socket", (), "1 2", 0),
+    ("frontier", "tasks-per-node", (1, 8), " ".join(FRONTIER), 0),
+    ("frontier", "per-gpu", (), each_gpu(*FRONTIER_GPUS), 0),
     # No two GPUs are rivals.
-    assert described(lay_out("all-gpus", node)) == [
-        (tuple(f"gpu{gpu}" for gpu in range(8)),
-         [(0, cpus, (gpu,)) for gpu, cpus in enumerate(near)]),
-    ]  # fmt: skip
-    assert described(lay_out("gpu-a", node)) == [
-        (("gpu0-gpu1",), [(0, (49,), (0, 1)), (0, (57,), (0, 1))]),
-        (("gpu2-gpu3",), [(0, (17,), (2, 3)), (0, (25,), (2, 3))]),
-        (("gpu4-gpu5",), [(0, (1,), (4, 5)), (0, (9,), (4, 5))]),
-        (("gpu6-gpu7",), [(0, (33,), (6, 7)), (0, (41,), (6, 7))]),
-    ]
-    assert described(lay_out("gpu-b", node)) == [
-        (("gpu0-gpu6",), [(0, (49,), (0, 6)), (0, (33,), (0, 6))]),
-        (("gpu2-gpu4",), [(0, (17,), (2, 4)), (0, (1,), (2, 4))]),
-    ]
-    assert [len(lay_out(name, node)) for name in ("gpu-c", "gpu-d")] == [6, 16]
-    assert described(lay_out("gpu-d", node)[:1]) == [
-        (("gpu0-gpu3",), [(0, (49,), (0, 3)), (0, (25,), (0, 3))])
-    ]
-    assert by_task("frontier", "numa-3-0") == [(0, near[0] + near[1], 0)]
-    assert len(lay_out("numa-matrix", node)) == 16
-    for name in ("on-node", "off-socket"):
-        assert "socket" in placement.why_missing(name, node)
+    ("frontier", "all-gpus", (), all_gpus(*FRONTIER_GPUS), 0),
+    ("frontier", "gpu-a", (), "gpu0-gpu1: 49@0,1 57@0,1; gpu2-gpu3: 17@2,3 25@2,3; "
+     "gpu4-gpu5: 1@4,5 9@4,5; gpu6-gpu7: 33@6,7 41@6,7", 0),
+    ("frontier", "gpu-b", (), "gpu0-gpu6: 49@0,6 33@0,6; gpu2-gpu4: 17@2,4 1@2,4", 0),
+    ("frontier", "gpu-c", (), "", 6),
+    ("frontier", "gpu-d", (), "gpu0-gpu3: 49@0,3 25@0,3", 15),
+    ("frontier", "numa-3-0", (), "49-55,57-63=0", 0),
+    ("frontier", "numa-matrix", (), "", 16),
+    # One EPYC of 64 cores in four domains, and A100s numbered against them.
+    ("perlmutter", "per-gpu", (), each_gpu(*PERLMUTTER_GPUS), 0),
+    ("perlmutter", "all-gpus", (), all_gpus(*PERLMUTTER_GPUS), 0),
+    ("perlmutter", "gpu-a", (), "; ".join(
+        f"gpu{a}-gpu{b}: {48 - 16 * a}@{a},{b} {48 - 16 * b}@{a},{b}"
+        for a, b in itertools.combinations(range(4), 2)), 0),
+    ("perlmutter", "tasks-per-node", (2, 4), " | ".join(["0-15 16-31 32-47 48-63"] * 2), 0),
+    ("perlmutter", "numa-2-3", (), "32-47=3", 0),
+    # Two Magny-Cours of two dies with four cores each, a CPU a core, no GPU.
+    ("cielo", "all-cores", (), "0-15", 0),
+    ("cielo", "one-socket", (), "0-7", 0),
+    ("cielo", "on-socket", (), "0 1", 0),
+    ("cielo", "on-node", (), "0 8", 0),
+    ("cielo", "tasks-per-node", (1, 4), "0-3 4-7 8-11 12-15", 0),
+    ("cielo", "numa-matrix", (), "; ".join(
+        f"numa{c}-numa{m}: {4 * c}-{4 * c + 3}={m}" for c in range(4) for m in range(4)), 0),
+]  # fmt: skip
 
 
-def test_perlmutter() -> None:
-    """One EPYC of 64 cores in four domains, and A100s numbered against them."""
-    node = of_system("perlmutter")
-    near = [firsts(start, start + 15) for start in (48, 32, 16, 0)]
-    assert len(node.cores) == 64 and node.vendor == "cuda"
-    assert described(lay_out("per-gpu", node)) == [
-        ((f"gpu{gpu}",), [(0, cpus, (gpu,))]) for gpu, cpus in enumerate(near)
-    ]
-    (together,) = lay_out("all-gpus", node)
-    assert [task.cpus for task in together.tasks] == near
-    assert [task.gpus for task in together.tasks] == [(0,), (1,), (2,), (3,)]
-    assert described(lay_out("gpu-a", node)) == [
-        ((f"gpu{a}-gpu{b}",), [(0, near[a][:1], (a, b)), (0, near[b][:1], (a, b))])
-        for a, b in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
-    ]
-    assert by_task("perlmutter", "tasks-per-node", 2, 4) == [
-        (n, firsts(start, start + 15), None) for n in range(2) for start in (0, 16, 32, 48)
-    ]
-    assert by_task("perlmutter", "numa-2-3") == [(0, firsts(32, 47), 3)]
-    # The second hardware threads are of the same cores, and no thread sits on them.
-    (layout,) = lay_out("numa-2-3", node)
-    assert layout.tasks[0].hardware_threads == {*firsts(32, 47), *firsts(96, 111)}
-
-
-def test_cielo() -> None:
-    """Two Magny-Cours of two dies with four cores each, a CPU a core, no GPU."""
-    node = of_system("cielo")
-    assert by_task("cielo", "all-cores") == [(0, firsts(0, 15), None)]
-    assert by_task("cielo", "one-socket") == [(0, firsts(0, 7), None)]
-    assert by_task("cielo", "on-socket") == [(0, (0,), None), (0, (1,), None)]
-    assert by_task("cielo", "on-node") == [(0, (0,), None), (0, (8,), None)]
-    assert by_task("cielo", "tasks-per-node", 1, 4) == [
-        (0, firsts(start, start + 3), None) for start in (0, 4, 8, 12)
-    ]
-    matrix = lay_out("numa-matrix", node)
-    assert [
-        (layout.placement, layout.locations, layout.tasks[0].cpus, layout.tasks[0].memory)
-        for layout in matrix
-    ] == [
-        (f"numa-{c}-{m}", (f"numa{c}-numa{m}",), firsts(4 * c, 4 * c + 3), m)
-        for c in range(4)
-        for m in range(4)
-    ]
-    assert (node.gpus, node.vendor) == ((), "")
-    for name in ("per-gpu", "all-gpus", "gpu-a", "host-to-host"):
-        assert "GPU" in placement.why_missing(name, node)
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in configuration.system_files() if path.stem != "local"],
-    ids=lambda path: path.stem,
-)  # fmt: skip
-def test_every_system_has_the_placements_that_it_says(path) -> None:
-    for partition in configuration.read_system(path)["systems"][0]["partitions"]:
-        if "topology" not in partition.get("processor", {}):
-            continue
-        node = Topology.of_partition(
+@pytest.fixture(scope="module")
+def of_systems() -> dict[str, Topology]:
+    """The nodes of the systems' first partitions."""
+    found = {}
+    for name in NODES:
+        content = configuration.read_system(paths.ROOT / "systems" / f"{name}.yaml")
+        partition = content["systems"][0]["partitions"][0]
+        found[name] = Topology.of_partition(
             partition["processor"], partition.get("devices", []), partition["extras"]
         )
-        for name in partition["extras"]["placements"]:
-            assert placement.why_missing(name, node) is None, (partition["name"], name)
+    return found
+
+
+@pytest.mark.parametrize(("system", "placement", "how", "expected", "more"), OF_SYSTEMS)
+def test_layouts_of_a_system(of_systems, system, placement, how, expected, more) -> None:
+    found = described(lay_out(placement, of_systems[system], *how))
+    listed = read(expected)
+    assert [layout for layout in found if layout in listed] == listed
+    assert len(found) == len(listed) + more
+
+
+def test_nodes_of_the_systems(of_systems: dict[str, Topology]) -> None:
+    assert {
+        name: (len(node.cores), len(node.gpus), node.vendor) for name, node in of_systems.items()
+    } == NODES
+    # The second hardware threads are of the same cores, and no thread sits on them.
+    (layout,) = lay_out("numa-2-3", of_systems["perlmutter"])
+    assert layout.tasks[0].hardware_threads == {*numbers("32-47,96-111")}
+    for system, names, lacking in (
+        ("frontier", ("on-node", "off-socket"), "socket"),
+        ("cielo", ("per-gpu", "all-gpus", "gpu-a", "host-to-host"), "GPU"),
+    ):
+        for name in names:
+            assert lacking in placement.why_missing(name, of_systems[system])
 
 
 # -- any node ------------------------------------------------------------------------------------
