@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import facility
@@ -53,38 +52,6 @@ GPU6\tSYS\tSYS\tNV1\tSYS\tNV1\tNV2\t X \tNV2\t20-39
 GPU7\tSYS\tSYS\tSYS\tNV1\tNV2\tNV1\tNV2\t X \t20-39
 """
 
-#: rocm-smi --showtopo, of four dies of which two share a socket.
-ROCM = """\
-
-
-============================ ROCm System Management Interface ============================
-================================ Weight between two GPUs =================================
-       GPU0         GPU1         GPU2         GPU3
-GPU0   0            15           30           72
-GPU1   15           0            72           30
-GPU2   30           72           0            15
-GPU3   72           30           15           0
-
-================================= Hops between two GPUs ==================================
-       GPU0         GPU1         GPU2         GPU3
-GPU0   0            1            1            3
-GPU1   1            0            3            1
-GPU2   1            3            0            1
-GPU3   3            1            1            0
-
-=============================== Link Type between two GPUs ===============================
-       GPU0         GPU1         GPU2         GPU3
-GPU0   0            XGMI         XGMI         PCIE
-GPU1   XGMI         0            PCIE         XGMI
-GPU2   XGMI         PCIE         0            XGMI
-GPU3   PCIE         XGMI         XGMI         0
-
-======================================= Numa Nodes =======================================
-GPU[0]\t\t: (Topology) Numa Node: 0
-GPU[0]\t\t: (Topology) Numa Affinity: 0
-================================== End of ROCm SMI Log ===================================
-"""
-
 PROCESSOR = {
     "topology": {
         "cores": [hex(1 << cpu) for cpu in range(4)],
@@ -110,7 +77,7 @@ def prints(machine: Path, text: str, code: int = 0, topo: str = TWO, name="nvidi
     program = machine / name
     loop = 'while IFS= read -r line; do echo "$line"; done'
     program.write_text(
-        f"#!/bin/sh\ncase $1 in topo|--showtopo) {loop} <<'E'\n{topo}E\n;;\n"
+        f"#!/bin/sh\ncase $1 in topo*|--showtopo) {loop} <<'E'\n{topo}E\n;;\n"
         f"*) {loop} <<'E'\n{text}E\n;;\nesac\nexit {code}\n"
     )
     program.chmod(0o755)
@@ -194,33 +161,6 @@ def test_more_than_four_links(machine: Path) -> None:
     assert [*devices.detect(range(4)).links] == ["gpu-a", "gpu-b", "gpu-c", "gpu-d"]
 
 
-def test_amd(machine: Path) -> None:
-    """Of AMD's GPUs the weight says how near they are, and the kernel which CPUs are."""
-    cards = {
-        f"card{n}": {
-            "PCI Bus": f"0000:{'182A'[n % 2 * 2 : n % 2 * 2 + 2]}:00.0",
-            "Card series": "AMD Instinct MI250X",
-            "VRAM Total Memory (B)": "68702699520",
-        }
-        for n in range(4)
-    }
-    prints(machine, json.dumps(cards) + "\n", topo=ROCM, name="rocm-smi")
-    prints(machine, "gfx000\n" + "gfx90a\n" * 4, name="rocm_agent_enumerator")
-    found = devices.detect(range(4))
-    assert found.devices == [
-        {"type": "gpu", "arch": "gfx90a", "model": "AMD Instinct MI250X", "num_devices": 4}
-    ]
-    assert found.extras == {
-        "gpu_affinity": [{"cpus": "0-1"}, {"cpus": "2-3"}] * 2,
-        "gpu_memory": 68702699520,
-        "pair_classes": {
-            "gpu-a": [[0, 1], [2, 3]], "gpu-b": [[0, 2], [1, 3]], "gpu-c": [[0, 3], [1, 2]],
-        },
-    }  # fmt: skip
-    assert found.links["gpu-c"] == "PCIE, weight 72 (rocm-smi --showtopo)"
-    assert Topology.of_partition(PROCESSOR, *found[:2]).vendor == "rocm"
-
-
 #: What amd-smi prints, by the format of its source.
 AMD_SMI = ROOT / "tests" / "captures" / "smi"
 
@@ -230,13 +170,7 @@ def test_amd_without_rocm_smi(machine: Path) -> None:
     asic, topology = (
         (AMD_SMI / f"amd_format_{name}.json").read_text() for name in ("asic", "topology")
     )
-    program = machine / "amd-smi"
-    loop = 'while IFS= read -r line; do echo "$line"; done'
-    program.write_text(
-        f"#!/bin/sh\ncase $1 in topology) {loop} <<'E'\n{topology}E\n;;\n"
-        f"static) {loop} <<'E'\n{asic}E\n;;\nesac\n"
-    )
-    program.chmod(0o755)
+    prints(machine, asic, topo=topology, name="amd-smi")
     for bus, cpus in (("0000:05:00.0", "0-1"), ("0000:26:00.0", "2-3")):
         (machine / "pci" / bus).mkdir()
         (machine / "pci" / bus / "local_cpulist").write_text(f"{cpus}\n")
@@ -269,7 +203,8 @@ def test_rocm_smi_names_the_architecture(machine: Path) -> None:
 
 
 def test_the_gpus_of_a_node_of_frontier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rocm-smi prints the links of the machine, which the system file has as well."""
+    """Its rocm-smi prints the links of the machine, which the system file has as well: the weight
+    says how near two GPUs are."""
     for name, value in facility.environment("frontier", tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("FACILITY_JOB", "1")
@@ -283,4 +218,9 @@ def test_the_gpus_of_a_node_of_frontier(tmp_path: Path, monkeypatch: pytest.Monk
     assert {name: sorted(map(sorted, pairs)) for name, pairs in classes.items()} == {
         name: sorted(map(sorted, partition["extras"]["pair_classes"][name])) for name in classes
     }
-    assert len(classes) == 4
+    assert found.links == {
+        f"gpu-{name}": f"XGMI, weight {weight} (rocm-smi --showtopo)"
+        for name, weight in zip("abcd", (15, 30, 45, 60), strict=True)
+    }
+    assert found.extras["gpu_memory"] == partition["extras"]["gpu_memory"]
+    assert Topology.of_partition(PROCESSOR, *found[:2]).vendor == "rocm"

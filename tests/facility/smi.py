@@ -194,6 +194,7 @@ def rocm_smi(words: list[str], machine: Machine) -> int:
     weights = {"gpu-a": "15", "gpu-b": "30", "gpu-c": "45", "gpu-d": "60"}
     for title, cell in (
         ("Weight", lambda one, other: weights[machine.pair_class(one, other)]),
+        ("Hops", lambda one, other: "1"),
         ("Link Type", lambda one, other: "XGMI"),
     ):
         print(f"\n{f' {title} between two GPUs ':=^90}")
