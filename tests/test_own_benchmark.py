@@ -372,11 +372,12 @@ def test_a_wrong_declaration(foms: dict, part: str):
         benchmark, placement, tags = "mybench", "all-cores", frozenset(["smoke"])
         nodes = tasks_per_node = num_samples = num_warmups = 1
         conditions: ClassVar = {}
+        parse = None
 
     check.foms = {"updates": foms}
     empty_caches()
     with pytest.raises(Fault) as refusal:
-        declaration.validate(check(), own_parser=True)
+        declaration.validate(check())
     empty_caches()
     assert refusal.value.code == "check.wrong-declaration" and part in str(refusal.value)
 

@@ -59,13 +59,12 @@ def fill_in(check) -> None:
         check.nodes, check.tasks_per_node = scale
 
 
-def validate(check, own_parser: bool) -> None:
+def validate(check) -> None:
     """Compare a declaration with what Plumbline knows, and register the check's own metrics.
 
-    :arg own_parser: whether the check has a ``parse`` of its own.
     :raises Fault: with the first error.
     """
-    for message in _errors(check, own_parser):
+    for message in _errors(check):
         raise fault(check, message)
     where = f"check {type(check).__name__}: foms"
     code = "check.wrong-declaration"
@@ -78,9 +77,10 @@ def validate(check, own_parser: bool) -> None:
         known.fom(check.benchmark, figure.metric)
 
 
-def _errors(check, own_parser: bool) -> Iterator[str]:
+def _errors(check) -> Iterator[str]:
     if not placement.exists(check.placement):
         yield f"no placement {check.placement!r}; {placement.suggestion(check.placement)}"
+    own_parser = type(check).parse is not Declaration.parse
     if check.benchmark not in parsers.BENCHMARKS and not own_parser:
         candidates = suggest(check.benchmark, parsers.BENCHMARKS)
         yield (
