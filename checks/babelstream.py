@@ -80,16 +80,10 @@ class BabelStream(Benchmark):
             # An array of 256 MiB is far larger than a GPU's cache.
             elements = least
         else:
-            cache = self.topology.last_level_cache
-            if not cache:
-                self.skip_case(
-                    "the size of the last-level cache is not known: add the caches to the "
-                    "processor's topology in the system file",
-                    "placement.cache-unknown",
-                )
             memory = self.current_partition.extras.get("memory", 0)
             share = self.layout.num_cpus_per_task / len(self.topology.cores)
-            cache *= math.ceil(share * self.topology.num_last_level_caches)
+            caches = math.ceil(share * self.topology.num_last_level_caches)
+            cache = self.last_level_cache * caches
             elements = max(least, 4 * cache // DOUBLE)
         elements = -(-elements // 1024) * 1024
         if memory and 3 * elements * DOUBLE > 0.8 * memory:

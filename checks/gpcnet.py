@@ -8,7 +8,7 @@ import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import NONE, of_scale, published_scales, variants
 from plumbline.check.states import SUSPICIOUS, Notice
-from plumbline.parse import Output, ParseError
+from plumbline.parse import Output, check_inputs
 from reframe.core.builtins import parameter, run_after
 
 #: Bytes of the bandwidth tests' messages, unless the environment's program was built for another
@@ -68,13 +68,7 @@ class Gpcnet(Benchmark):
         return {"program": self.program, "nodes": str(self.layout.num_nodes)}
 
     def verify(self, output: Output) -> None:
-        for key, value in self.requested_inputs().items():
-            if output.inputs[key] != value:
-                raise ParseError(
-                    f"GPCNeT ran with {key.replace('_', ' ')} {output.inputs[key]}, but {value} "
-                    f"was requested",
-                    code="output.other-inputs",
-                )
+        check_inputs("GPCNeT", output, self.requested_inputs())
 
     def conditions_at(self, location):
         return {"location": location, "congestion": location} if location else {}

@@ -96,7 +96,7 @@ class hpcc(Benchmark):
         """Choose the order of the matrix, write the input file, and set conditions and limit."""
         self.order = self.choose_order(speed)
         self.write_file("hpccinf.txt", self.input_file(self.order, self.num_tasks))
-        in_memory = sizing.vector(self.order, self.num_tasks) >= 4 * self.cache
+        in_memory = sizing.vector(self.order, self.num_tasks) >= 4 * self.last_level_cache
         self.conditions = {
             **self.conditions,
             "hpl_n": str(self.order),
@@ -107,18 +107,6 @@ class hpcc(Benchmark):
             needed = 5 * sizing.seconds(self.order, self.num_tasks, speed)
             self.sample_seconds = max(SAMPLE_SECONDS, math.ceil(needed))
             self.limit_time(1)
-
-    @property
-    def cache(self) -> int:
-        """Bytes of the last-level cache."""
-        found = self.topology.last_level_cache
-        if not found:
-            self.skip_case(
-                "the size of the last-level cache is not known: add the caches to the processor's "
-                "topology in the system file",
-                "placement.cache-unknown",
-            )
-        return found
 
     def choose_order(self, speed: sizing.Speed) -> int:
         """Return the order N of HPL's matrix of doubles, a multiple of its blocks."""
@@ -132,11 +120,10 @@ class hpcc(Benchmark):
             )
         if self.scale == "memory":
             return int(sizing.largest(memory, 0.8)) // self.block * self.block
+        run = (self.num_tasks, self.last_level_cache, memory, speed)
         if self.on_this_machine:
-            return sizing.order_by_time(self.num_tasks, self.cache, memory, speed, block=self.block)
-        return sizing.order_by_cache(
-            self.num_tasks, self.cache, memory, speed, self.sample_seconds, self.block
-        )
+            return sizing.order_by_time(*run, block=self.block)
+        return sizing.order_by_cache(*run, self.sample_seconds, self.block)
 
     def baseline_order(self) -> int:
         """Return the order of this machine's newest baseline; 0 if there is no baseline.

@@ -98,24 +98,11 @@ class imb_collective(Imb):
     #: 64 KiB: a collective has a buffer per task, and some nodes have hundreds of tasks.
     largest = 16
 
-    operation = parameter(
-        [
-            "Allreduce",
-            "Reduce",
-            "Reduce_scatter",
-            "Reduce_scatter_block",
-            "Allgather",
-            "Allgatherv",
-            "Gather",
-            "Gatherv",
-            "Scatter",
-            "Scatterv",
-            "Alltoall",
-            "Alltoallv",
-            "Bcast",
-            "Barrier",
-        ]
-    )
+    operation = parameter([
+        *("Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Allgather"),
+        *("Allgatherv", "Gather", "Gatherv", "Scatter", "Scatterv", "Alltoall", "Alltoallv"),
+        *("Bcast", "Barrier"),
+    ])  # fmt: skip
     placement = parameter(["full-node"])
     # Barrier has only the first, all other operations only the second.
     headline = ["barrier_latency", "{metric}_latency_1024"]

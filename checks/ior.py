@@ -3,7 +3,7 @@
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import file_systems, of_scale, published_scales
-from plumbline.parse import Fom, Output, ParseError
+from plumbline.parse import Fom, Output, check_inputs
 from reframe.core.builtins import parameter, variable
 
 GIB = 2**30
@@ -98,12 +98,7 @@ class Ior(Benchmark):
 
     def verify(self, output: Output) -> None:
         requested = {"api": self.api.upper(), "access": ACCESS[self.access]}
-        for key, value in requested.items():
-            if output.inputs[key] != value:
-                raise ParseError(
-                    f"IOR ran with {key} {output.inputs[key]}, but {value} was requested",
-                    code="output.other-inputs",
-                )
+        check_inputs("IOR", output, requested)
 
     def prepare(self):
         written = self.layout.num_tasks * self.block * self.segments

@@ -5,7 +5,7 @@ import dataclasses
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import file_systems
-from plumbline.parse import Output, ParseError
+from plumbline.parse import Output, check_inputs
 from reframe.core.builtins import parameter, variable
 from reframe.utility import typecheck as typ
 
@@ -82,13 +82,7 @@ class Mdtest(Benchmark):
             "items_per_task": self.files,
             "write_bytes": self.write_bytes,
         }
-        for key, value in requested.items():
-            if output.inputs[key] != str(value):
-                raise ParseError(
-                    f"mdtest ran with {key.replace('_', ' ')} {output.inputs[key]}, but {value} "
-                    f"was requested",
-                    code="output.other-inputs",
-                )
+        check_inputs("mdtest", output, requested)
 
     def prepare(self):
         tasks = self.layout.num_tasks

@@ -14,7 +14,7 @@ from plumbline.check.parameters import (
     published_scales,
     variants,
 )
-from plumbline.parse import Fom, Output, ParseError
+from plumbline.parse import Fom, Output, ParseError, check_inputs
 from plumbline.placement.placement import Layout
 from reframe.core.builtins import parameter, variable
 from reframe.utility import typecheck as typ
@@ -55,11 +55,11 @@ NON_BLOCKING = ["iallgather", "iallreduce", "ialltoall", "ibarrier", "ibcast"]
 #: Reductions work on 4-byte floats.
 REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "iallreduce"}
 
-#: Tests between two tasks over NCCL or RCCL -> metric.
+#: Tests between two tasks over NCCL or RCCL -> the metrics that they print.
 XCCL_PAIRS = {
-    "latency": "xccl_latency",
-    "bw": "xccl_bandwidth",
-    "bibw": "xccl_bibandwidth",
+    "latency": ["xccl_latency"],
+    "bw": ["xccl_bandwidth"],
+    "bibw": ["xccl_bibandwidth"],
 }
 
 #: Collectives over NCCL or RCCL -> the largest size in bytes: what each rank sends to each other
@@ -75,28 +75,15 @@ def powers_of_two(smallest: int, largest: int) -> list[int]:
     return [2**k for k in range(largest.bit_length()) if smallest <= 2**k <= largest]
 
 
-def headline_of(metric: str) -> str:
-    """Return the headline figure of a test between two tasks: the latency at 8 bytes, or the
-    bandwidth at 1 MiB."""
-    return Figure(metric, 8 if "lat" in metric else 2**20).variable
-
-
-def check_inputs(
-    output: Output, program: str, accelerator: str = "none", buffer: str = "host"
-) -> None:
+def check_program(output: Output, program: str, vendor: str = "") -> None:
     """Check the program that ran, and the memory of its messages.
 
+    :arg vendor: of the GPUs with the messages; empty for host memory.
     :raises ParseError: if one is not as requested.
     """
-    requested = {"program": program, "accelerator": accelerator, "buffer": buffer}
-    for key, value in requested.items():
-        # OSU 5 prints the buffers' memory for all programs, 7.4 only for one-sided ones.
-        printed = output.inputs.get(key, value)
-        if printed != value:
-            raise ParseError(
-                f"OSU ran with {key} {printed}, but {value} was requested",
-                code="output.other-inputs",
-            )
+    # OSU 5 prints the buffers' memory for all programs, 7.4 only for one-sided ones.
+    accelerator, buffer = (vendor, "device") if vendor else ("none", "host")
+    check_inputs("OSU", output, {"program": program, "accelerator": accelerator, "buffer": buffer})
 
 
 class Osu(Benchmark):
@@ -124,8 +111,11 @@ class Osu(Benchmark):
 
     tags = {"nightly", "maintenance"}
 
+    #: Whether the messages are in GPU memory.
+    on_gpus = False
+
     def verify(self, output: Output) -> None:
-        check_inputs(output, self.program)
+        check_program(output, self.program, self.topology.vendor if self.on_gpus else "")
 
     @property
     def sized(self) -> bool:
@@ -145,19 +135,27 @@ class Osu(Benchmark):
             self.conditions = {**self.conditions, "iterations": str(self.iterations)}
 
 
-class PointToPoint(Osu):
-    """Two tasks, with messages in host memory."""
+class TwoTasks(Osu):
+    """Two tasks that send each other messages."""
 
+    #: Test -> the metrics that it prints.
+    metrics_of: dict[str, list[str]] = POINT_TO_POINT
     headline = ["{headline_figure}"]
 
     @property
     def headline_figure(self) -> str:
-        """The figure of the test in the summary."""
-        return headline_of(POINT_TO_POINT[self.test][0])
+        """The figure of the test in the summary: the latency at 8 bytes, or the bandwidth at
+        1 MiB."""
+        metric, *_ = self.metrics_of[self.test]
+        return Figure(metric, 8 if "lat" in metric else 2**20).variable
 
     def figures(self) -> list[Figure]:
         sizes = powers_of_two(1, self.largest)
-        return [Figure(metric, size) for metric in POINT_TO_POINT[self.test] for size in sizes]
+        return [Figure(metric, size) for metric in self.metrics_of[self.test] for size in sizes]
+
+
+class PointToPoint(TwoTasks):
+    """With messages in host memory."""
 
     def optional(self) -> list[Figure]:
         # OSU 5 begins with an empty message, OSU 7 with one byte.
@@ -204,7 +202,7 @@ class osu_node_pairs(NodePairs):
         return [self.figure]
 
     def verify(self, output: Output) -> None:
-        check_inputs(output, self.program)
+        check_program(output, self.program)
 
     def prepare(self):
         self.executable_opts = ["-m", f"{self.figure.size}:{self.figure.size}"]
@@ -220,31 +218,17 @@ class osu_p2p_variant(PointToPoint):
     variant = parameter(of_variants("tag_matching"))
 
 
-class BetweenGpus(Osu):
+class BetweenGpus(TwoTasks):
     """Two tasks, each on the CPU nearest to its GPU, with messages in GPU memory."""
 
-    #: Test -> metric.
-    metrics_of: dict[str, str]
+    on_gpus = True
     test = parameter()
     placement = parameter(["gpu-a", "gpu-b", "gpu-c", "gpu-d"])
     conditions = {"buffer": "device"}
     # One job measures all pairs of a class: on Frontier, 16 of the most distant class.
     num_samples = 3
     sample_seconds = 20
-    headline = ["{headline_figure}"]
     tags_where = {"screen": {"test": ["latency"]}}
-
-    @property
-    def headline_figure(self) -> str:
-        """The figure of the test in the summary."""
-        return headline_of(self.metrics_of[self.test])
-
-    def figures(self) -> list[Figure]:
-        metric = self.metrics_of[self.test]
-        return [Figure(metric, size) for size in powers_of_two(1, self.largest)]
-
-    def verify(self, output: Output) -> None:
-        check_inputs(output, self.program, self.topology.vendor, "device")
 
 
 @rfm.simple_test
@@ -252,7 +236,6 @@ class osu_gpu(BetweenGpus):
     """With messages over MPI."""
 
     descr = "OSU between GPUs"
-    metrics_of = {test: POINT_TO_POINT[test][0] for test in ("latency", "bw", "bibw")}
     test = parameter(["latency", "bw", "bibw"])
     variant = parameter(gpu_variants())
     environ_features = ["cuda", "hip"]
@@ -279,7 +262,8 @@ class osu_xccl_gpu(BetweenGpus):
         if self.test != "bibw":
             return output
         # The program prints what osu_xccl_bw prints.
-        foms = (dataclasses.replace(fom, metric=XCCL_PAIRS["bibw"]) for fom in output.foms)
+        (metric,) = XCCL_PAIRS["bibw"]
+        foms = (dataclasses.replace(fom, metric=metric) for fom in output.foms)
         return dataclasses.replace(output, foms=tuple(foms))
 
     def prepare(self):
@@ -303,6 +287,7 @@ class XcclCollective(Osu):
     """
 
     program = "osu_xccl_{test}"
+    on_gpus = True
     test = parameter(list(XCCL_COLLECTIVES))
     conditions = {"buffer": "device"}
     environ_features = ["xccl"]
@@ -340,9 +325,6 @@ class XcclCollective(Osu):
             return found
         # With fewer floats than ranks it moves nothing, and OSU prints a time all the same.
         return [figure for figure in found if figure.size // 4 >= layout.num_tasks]
-
-    def verify(self, output: Output) -> None:
-        check_inputs(output, self.program, self.topology.vendor, "device")
 
     def derive(self, printed: dict[Figure, Fom]) -> Iterator[Fom]:
         ranks = self.layout.num_tasks

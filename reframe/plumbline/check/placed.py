@@ -274,6 +274,17 @@ class Placed(declaration.Declaration):
         """How many times longer the job may take because of other processes."""
         return load.slowdown(len(self.topology.cores)) if self.on_this_machine else 1.0
 
+    @property
+    def last_level_cache(self) -> int:
+        """Bytes of a last-level cache; skips the case if they are not known."""
+        if not self.topology.last_level_cache:
+            self.skip_case(
+                "the size of the last-level cache is not known: add the caches to the processor's "
+                "topology in the system file",
+                "placement.cache-unknown",
+            )
+        return self.topology.last_level_cache
+
     def set_tasks(self) -> None:
         """Set the number of tasks and nodes, for the job that exists already too."""
         layout = self.layout

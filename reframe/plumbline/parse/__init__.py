@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -19,18 +19,7 @@ from plumbline.core.errors import Coded
 from plumbline.parse import outputs
 
 #: Benchmarks with a parser, in the order of listings.
-BENCHMARKS = (
-    "babelstream",
-    "commscope",
-    "fio",
-    "gpcnet",
-    "hpcc",
-    "imb",
-    "ior",
-    "mdtest",
-    "osu",
-)
-
+BENCHMARKS = ("babelstream", "commscope", "fio", "gpcnet", "hpcc", "imb", "ior", "mdtest", "osu")
 
 #: Characters of the longest reason, which is copied into records and messages.
 _LONGEST = 1000
@@ -133,6 +122,21 @@ def checked(output: Output) -> Output:
     if not seen:
         raise ParseError("the output has no figure of merit")
     return output
+
+
+def check_inputs(program: str, output: Output, requested: Mapping[str, object]) -> None:
+    """Compare the inputs that a program printed with the requested ones; one that it did not print
+    may be any.
+
+    :raises ParseError: on a difference.
+    """
+    for key, value in requested.items():
+        printed = output.inputs.get(key, str(value))
+        if printed != str(value):
+            raise ParseError(
+                f"{program} ran with {key.replace('_', ' ')} {printed}, but {value} was requested",
+                code="output.other-inputs",
+            )
 
 
 def check_stderr(benchmark: str, errors: str) -> None:
