@@ -18,13 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from plumbline.core import files, paths
@@ -73,7 +67,6 @@ Time = Annotated[
 ]
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, cache_strings="keys")
-_OPEN = STRICT | ConfigDict(extra="allow")
 
 
 class _Model(BaseModel):
@@ -144,10 +137,9 @@ class FigureRecord(_Model):
         return Figure(self.metric, self.size, self.location)
 
 
-class TaskRecord(_Model):
+class TaskRecord(_Model, extra="allow"):
     """Node, CPUs and GPUs on which a task ran."""
 
-    model_config = _OPEN
     rank: Count
     host: Name
     cpus: Text
@@ -165,10 +157,9 @@ class TaskRecord(_Model):
     ] = None
 
 
-class InterfaceRecord(_Model):
+class InterfaceRecord(_Model, extra="allow"):
     """What a network interface moved while the program ran."""
 
-    model_config = _OPEN
     received: Annotated[int, _about("bytes")]
     sent: Annotated[int, _about("bytes")]
     errors: int
@@ -176,10 +167,9 @@ class InterfaceRecord(_Model):
     idle: Annotated[float, _about("bytes per second before the runs, in the busier direction")]
 
 
-class DeviceRecord(_Model):
+class DeviceRecord(_Model, extra="allow"):
     """A GPU during all runs, with the fields that its readings had."""
 
-    model_config = _OPEN
     throttled: Annotated[
         list[Name] | None,
         _about("reasons for a lower clock, such as hw-thermal; missing if it does not report them"),
@@ -193,10 +183,9 @@ class DeviceRecord(_Model):
     uncorrected: Annotated[int, _about("ECC errors during the runs that were not")] = 0
 
 
-class ProcessorsRecord(_Model):
+class ProcessorsRecord(_Model, extra="allow"):
     """The CPUs of a node during all runs, with the fields that its readings had."""
 
-    model_config = _OPEN
     cores: Annotated[
         int | None,
         _about("times that cores were throttled, being too hot; missing if they are not counted"),
@@ -217,14 +206,13 @@ class NoticeRecord(_Model):
     source: Annotated[Text, _about("id of the reference, or source of the pattern")]
 
 
-class Seconds(_Model):
+class Seconds(_Model, extra="allow"):
     """Durations in seconds.
 
     ``total`` is from set-up to verdict, without waiting in a queue or for other cases. ``samples``
     are those of the program's runs, warm-ups first.
     """
 
-    model_config = _OPEN
     total: float | None = None
     samples: list[float] = []
 

@@ -26,7 +26,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import pluralize, printable
 from plumbline.core.yamlfile import read_model
-from plumbline.reference.row import Text
+from plumbline.reference.row import Strict, Text
 
 SUSPICIOUS, UNSTABLE, WARNINGS = STATES = ("suspicious", "unstable", "warnings")
 
@@ -56,10 +56,8 @@ class Notice:
     source: str = ""
 
 
-class Pattern(pydantic.BaseModel):
+class Pattern(Strict):
     """A pattern of lines of standard error: an entry of ``reference/stderr.yaml``."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     id: Annotated[str, pydantic.Field(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
     regex: re.Pattern
@@ -75,10 +73,6 @@ class Pattern(pydantic.BaseModel):
             raise ValueError(f"not a regular expression: {err}") from None
 
 
-class _Patterns(pydantic.RootModel[list[Pattern]]):
-    pass
-
-
 @functools.cache
 def patterns(folder: Folder) -> tuple[Pattern, ...]:
     """Return the patterns of ``stderr.yaml``: the shipped ones and a site's own.
@@ -87,8 +81,9 @@ def patterns(folder: Folder) -> tuple[Pattern, ...]:
     :raises Fault: if a file is faulty, or an id is used twice.
     """
     layers = layers_of(folder)
+    entries = pydantic.RootModel[list[Pattern]]
     files = layers.all("stderr.yaml")[::-1] or [layers.find("stderr.yaml")]
-    found = [pattern for path in files for pattern in read_model(path, _Patterns, "pattern").root]
+    found = [pattern for path in files for pattern in read_model(path, entries, "pattern").root]
     twice = [name for name, count in Counter(pattern.id for pattern in found).items() if count > 1]
     if twice:
         raise Fault(f"{files[-1]}: the id {twice[0]!r} is used twice", code="reference.wrong-table")

@@ -10,15 +10,11 @@ from fnmatch import fnmatchcase
 
 import pydantic
 
-from plumbline.reference.row import Case, Text
-
-_STRICT = pydantic.ConfigDict(extra="forbid", frozen=True)
+from plumbline.reference.row import Case, Strict, Text
 
 
-class Traffic(pydantic.BaseModel):
+class Traffic(Strict):
     """Figures that move their bytes the same way; see ``links.yaml``."""
-
-    model_config = _STRICT
 
     metrics: tuple[str, ...]
     placements: tuple[str, ...] = ("*",)
@@ -26,21 +22,17 @@ class Traffic(pydantic.BaseModel):
     per_node: bool = False
 
 
-class LinkRows(pydantic.BaseModel):
+class LinkRows(Strict):
     """Placement, nodes and conditions of a link in the rows of its peak; those of the case by
     default."""
-
-    model_config = _STRICT
 
     placement: str = ""
     nodes: pydantic.PositiveInt | None = None
     conditions: dict[str, str] = {}
 
 
-class Link(pydantic.BaseModel):
+class Link(Strict):
     """A link, the rows of its peak, and the traffic that crosses it; see ``links.yaml``."""
-
-    model_config = _STRICT
 
     what: Text
     peaks: tuple[str, ...]
@@ -52,10 +44,8 @@ class Link(pydantic.BaseModel):
     reason: Text
 
 
-class Links(pydantic.BaseModel):
+class Links(Strict):
     """``links.yaml``."""
-
-    model_config = _STRICT
 
     traffic: dict[str, Traffic] = {}
     links: dict[str, Link] = {}

@@ -15,11 +15,11 @@ import pydantic
 from plumbline.core import units
 from plumbline.core.text import suggest
 from plumbline.reference.links import Links
-from plumbline.reference.row import Row, Text
+from plumbline.reference.row import Row, Strict, Text
 from plumbline.reference.tolerance import Tolerances
 
 
-class MetricEntry(pydantic.BaseModel):
+class MetricEntry(Strict):
     """The registration of a metric in ``foms.yaml``.
 
     :ivar resolution: the last digit that the program prints, in ``unit``.
@@ -29,8 +29,6 @@ class MetricEntry(pydantic.BaseModel):
         rows apply if this one has none of its own.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
     unit: str
     tolerance: Annotated[str, pydantic.Field(alias="class")]
     resolution: float = 0.0
@@ -39,10 +37,8 @@ class MetricEntry(pydantic.BaseModel):
     same_as: tuple[str, ...] = ()
 
 
-class Source(pydantic.BaseModel):
+class Source(Strict):
     """The source of rows: an entry of ``sources.yaml``."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     title: Text
     authors: str = ""
@@ -57,14 +53,12 @@ class Source(pydantic.BaseModel):
         return ", ".join(filter(None, (self.title, self.venue, str(self.year or ""))))
 
 
-class Condition(pydantic.BaseModel):
+class Condition(Strict):
     """A key of the column ``conditions``: an entry of ``conditions.yaml``.
 
     :ivar role: ``condition``, which a case must meet; ``describes``, which it need not meet;
         ``data``, with which a row gives neither bounds nor a ceiling.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     meaning: Text
     role: Literal["condition", "describes", "data"] = "condition"

@@ -41,6 +41,12 @@ class Case:
     conditions: dict[str, str] = field(default_factory=dict)
 
 
+class Strict(pydantic.BaseModel):
+    """An entry of a table or register, which has no other keys than its fields."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
 def _empty_is_unstated(cell: object) -> object:
     return None if cell == "" else cell
 
@@ -64,15 +70,13 @@ Count = Annotated[int | None, pydantic.Field(ge=0), Unstated]
 Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 
-class Row(pydantic.BaseModel):
+class Row(Strict, str_strip_whitespace=True):
     """One printed number with its source and conditions: a line of a table.
 
     An empty cell is unstated and matches any case. ``value``, ``spread`` and ``unit`` are as
     printed; ``value_used`` and ``unit_used`` correct a misprint. A row of a site's baseline has its
     sessions, the date of the newest one, and who accepted it and when.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
     id: Text
     source: Text

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from pathlib import Path
 
-import pydantic
+from pydantic import RootModel, ValidationError
 
 from plumbline.core import units
 from plumbline.core.errors import Fault
@@ -29,26 +29,15 @@ class _MetricGroup(MetricEntry):
     metrics: list[str]
 
 
-class _Foms(pydantic.RootModel[dict[str, list[_MetricGroup]]]):
-    pass
-
-
-class _Sources(pydantic.RootModel[dict[str, Source]]):
-    pass
-
-
-class _Conditions(pydantic.RootModel[dict[str, Condition]]):
-    pass
-
-
 def read_foms(folder: Folder) -> dict[str, dict[str, MetricEntry]]:
     """Return the register of figures of merit: benchmark -> metric -> registration.
 
     :raises Fault: if the file is invalid or registers a metric twice.
     """
     foms: dict[str, dict[str, MetricEntry]] = {}
+    groups_of = RootModel[dict[str, list[_MetricGroup]]]
     path = layers_of(folder).find("foms.yaml")
-    for benchmark, groups in read_layers(folder, "foms.yaml", _Foms).root.items():
+    for benchmark, groups in read_layers(folder, "foms.yaml", groups_of).root.items():
         metrics = foms.setdefault(benchmark, {})
         for group in groups:
             for metric in group.metrics:
@@ -87,7 +76,7 @@ def read_rows(path: Path) -> tuple[list[tuple[int, dict[str, str], Row]], list[s
                     continue
                 try:
                     rows.append((line, cells, Row.model_validate(cells)))
-                except pydantic.ValidationError as err:
+                except ValidationError as err:
                     for fault in err.errors():
                         column = str(fault["loc"][0]) if fault["loc"] else "row"
                         why = f"{cells.get(column)!r}: {fault['msg']}"
@@ -185,8 +174,8 @@ def _read(folder: Folder) -> tuple[Tables, list[str], list[str]]:
     tables = Tables(
         foms=foms,
         rules=read_rules(folder),
-        sources=read_layers(folder, "sources.yaml", _Sources).root,
-        conditions=read_layers(folder, "conditions.yaml", _Conditions).root,
+        sources=read_layers(folder, "sources.yaml", RootModel[dict[str, Source]]).root,
+        conditions=read_layers(folder, "conditions.yaml", RootModel[dict[str, Condition]]).root,
         links=read_layers(folder, "links.yaml", Links),
     )
     # Before the rows, which register what only they have.

@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 import pydantic
 
 from plumbline.core import units
-from plumbline.reference.row import Row, Statistic, Text
+from plumbline.reference.row import Row, Statistic, Strict, Text
 
 Share = Annotated[float, pydantic.Field(gt=0, lt=1)]
 
 
-class Tolerance(pydantic.BaseModel):
+class Tolerance(Strict):
     """How far a figure of merit of one class may be from its reference.
 
     ``better: neither`` is for figures without bounds: shares, ratios, capacities. With
@@ -27,8 +27,6 @@ class Tolerance(pydantic.BaseModel):
     :ivar samples: the least number of samples to compare.
     :ivar warning_share: the class's own share for the warning band.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     better: Literal["higher", "lower", "neither"]
     floor: Annotated[float, pydantic.Field(ge=0, lt=1)]
@@ -50,15 +48,13 @@ class Tolerance(pydantic.BaseModel):
         return row.statistic in statistics
 
 
-class Exceptional(pydantic.BaseModel):
+class Exceptional(Strict):
     """An exception: rows with a floor of their own instead of their class's.
 
     :ivar rows: their ids, or patterns of ids (``*`` and ``?`` as in a shell).
     :ivar floor: relative, as in a class.
     :ivar variation: id of the row whose printed run-to-run variation is the floor.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     rows: Annotated[list[Text], pydantic.Field(min_length=1)]
     floor: Share | None = None
@@ -76,7 +72,7 @@ class Exceptional(pydantic.BaseModel):
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.rows)
 
 
-class Baseline(pydantic.BaseModel):
+class Baseline(Strict):
     """Rules of site baselines.
 
     :ivar sessions: the least number of sessions of a case.
@@ -85,44 +81,36 @@ class Baseline(pydantic.BaseModel):
         sessions is widened accordingly.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
     sessions: Annotated[int, pydantic.Field(ge=2)]
     noise: Share
     alarms: Annotated[float, pydantic.Field(gt=0, le=0.1)]
 
 
-class Band(pydantic.BaseModel):
+class Band(Strict):
     """The warning band inside the bounds.
 
     :ivar share: of the distance from the reference to the bound; a passing figure beyond it is
         reported as near its bound.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
     share: Share
     reason: Text
 
 
-class Suspicious(pydantic.BaseModel):
+class Suspicious(Strict):
     """How much better than its reference a suspicious figure is. Both measures must be exceeded.
 
     :ivar distances: multiple of the distance from the reference to its bound.
     :ivar times: factor between figure and reference.
     """
 
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
     distances: Annotated[float, pydantic.Field(ge=1)]
     times: Annotated[float, pydantic.Field(gt=1)]
     reason: Text
 
 
-class Tolerances(pydantic.BaseModel):
+class Tolerances(Strict):
     """``tolerance.yaml``."""
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
     classes: dict[str, Tolerance]
     decides: list[Statistic]

@@ -25,7 +25,7 @@ from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import base_name, suggest
 from plumbline.core.yamlfile import read_model, read_yaml, validated
 from plumbline.placement import placement
-from plumbline.reference.row import Text
+from plumbline.reference.row import Strict, Text
 
 #: Results of a test case that a waiver may cover; ``regression``: a lasting change of a figure for
 #: the worse, as `plumbline trend` finds it; and ``slow``: a node or other unit that `plumbline
@@ -61,7 +61,7 @@ def _read_share(value: object) -> object:
     raise ValueError(f"{value!r} is not in per cent, such as 15 %")
 
 
-class Match(pydantic.BaseModel):
+class Match(Strict, str_strip_whitespace=True):
     """What a waiver covers; empty fields match all, and names may have ``*`` and ``?``.
 
     :ivar check: the check's name, with or without its parameters.
@@ -69,8 +69,6 @@ class Match(pydantic.BaseModel):
     :ivar results: of test cases; only those of ``OF_FIGURES`` also apply to single figures.
     :ivar max_loss: the largest loss that it covers, as a share: see :class:`Subject`.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
     system: Text
     partition: str = ""
@@ -110,14 +108,12 @@ class Match(pydantic.BaseModel):
         return self
 
 
-class Waiver(pydantic.BaseModel):
+class Waiver(Strict, str_strip_whitespace=True):
     """One known fault: an entry of ``waivers.yaml``.
 
     :ivar expires: the last day (UTC) on which it covers anything.
     :ivar ticket: where the fault is followed up, if anywhere.
     """
-
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
     id: Text
     reason: Text
