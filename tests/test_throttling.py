@@ -61,6 +61,16 @@ def of(*runs: str, gpus: str = "") -> NodeReadings:
     return found
 
 
+def run(shell: str, *words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a shell, whose node is then called n1."""
+    done = subprocess.run(
+        [*shell.split(), *words], env={"PATH": os.environ["PATH"], **env},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    done.stderr = done.stderr.replace(os.uname().nodename, "n1")
+    return done
+
+
 def nvidia(model: str = "h200_590", **moments: dict[str, str]) -> NodeReadings:
     """A run on a GPU of the captures; some of its readings have other cells."""
     states = {"before": "idle", "load": "load", "after": "idle"}
@@ -413,10 +423,7 @@ def test_a_limit_of_cpu_time_is_a_fact_of_the_host(
     node.write("proc/self/cgroup", groups)
     for name, text in files.items():
         node.write(f"sys/fs/cgroup/{name}", text)
-    done = subprocess.run(
-        [*shell.split(), node.script, "0", "true"],
-        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = run(shell, node.script, "0", "true")
     (facts,) = proof.host_facts(done.stderr).values()
     assert facts.get("cpu.quota") == quota
     assert "cgroup" not in done.stderr
@@ -433,15 +440,10 @@ def test_the_wrapper_reads_the_kernels_counters(shell: str, tmp_path: Path) -> N
         node.write(f"{folder}/cpufreq/scaling_cur_freq", "2100000\n")
         node.write(f"{folder}/cpufreq/scaling_max_freq", f"{3 if n else 2}500000\n")
     count = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle/core_throttle_count"
-    done = subprocess.run(
-        [*shell.split(), node.script, "0", "sh", "-c", f"echo 9 >{count}; exit 7"],
-        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run(shell, node.script, "0", "sh", "-c", f"echo 9 >{count}; exit 7")
     assert done.returncode == 7
-    (host,) = proof.host_facts(done.stderr)
-    assert proof.host_facts(done.stderr)[host]["cpu.max_frequency"] == "2500000-3500000"
-    found = of(done.stderr)
-    processors = found.processors(host)
+    assert proof.host_facts(done.stderr)["n1"]["cpu.max_frequency"] == "2500000-3500000"
+    processors = of(done.stderr).processors("n1")
     assert processors is not None and vars(processors) == {
         "cores": 7, "packages": 0, "clock": 2100
     }  # fmt: skip
@@ -451,24 +453,16 @@ def test_the_wrapper_reads_the_kernels_counters(shell: str, tmp_path: Path) -> N
 def test_the_wrapper_reads_the_clock_without_counters(shell: str, tmp_path: Path) -> None:
     """Of CPUs that are not Intel's; without a clock either, the task becomes the program."""
     node = Elsewhere(tmp_path)
-    words, env = [*shell.split(), node.script, "1"], {"PATH": os.environ["PATH"]}
-    without = subprocess.run(
-        [*words, "true"], env=env, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "plumbline-cpu" not in without.stderr
+    assert "plumbline-cpu" not in run(shell, node.script, "1", "true").stderr
     (cpu, *_) = sorted(os.sched_getaffinity(0))
     clock = f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"
     node.write(clock, "3400000")
-    done = subprocess.run(
-        [*words, "sh", "-c", f"echo 2450000 >{tmp_path / clock}; exit 7"],
-        env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run(shell, node.script, "1", "sh", "-c", f"echo 2450000 >{tmp_path / clock}; exit 7")
     assert done.returncode == 7
-    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    found = of(done.stderr)
     processors = found.processors("n1")
-    assert processors is not None and vars(processors) == {
-        "cores": None, "packages": None, "clock": 2450,
-    }  # fmt: skip
+    assert processors is not None
+    assert processors.model_dump(exclude_unset=True) == {"clock": 2450}
     assert codes(found) == []
 
 
@@ -495,11 +489,14 @@ class Node:
             (programs / name).symlink_to(STANDINS / "smi" / "smi.py")
         self.env["PATH"] = f"{programs}:{os.environ['PATH']}"
 
+    def prints_amd(self, metric: str | None = None) -> None:
+        """What amd-smi prints once, and of each reading."""
+        self.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
+        before = (SMI / "amd_format_metric_before.json").read_text()
+        self.prints("amd-smi-metric", metric or before)
+
     def run(self, shell: str, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*shell.split(), binding.WRAPPER, *words], env=self.env | env,
-            capture_output=True, text=True, check=False, timeout=60,
-        )  # fmt: skip
+        return run(shell, binding.WRAPPER, *words, **self.env | env)
 
     def calls(self, tool: str) -> int:
         file = self.folder / f"{tool}.calls"
@@ -524,7 +521,7 @@ def test_the_wrapper_reads_gpus_around_and_during_a_run(shell: str, node: Node) 
     done = node.run(shell, "0", *words)
     assert done.returncode == 7 and "Terminated" not in done.stderr
     assert moments(done.stderr) == ["before", "load", "after"]
-    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    found = of(done.stderr)
     assert codes(found) == []
     assert found.devices("n1")["0000:0c:00.0"].link == PcieLink(3, 16)
     # A later run is read at its end alone.
@@ -548,8 +545,7 @@ def test_an_older_nvidia_smi_refuses_the_newer_names(node: Node) -> None:
 @pytest.mark.parametrize("tool", ["amd-smi", "rocm-smi", "old rocm-smi"])
 def test_the_wrapper_reads_amds_gpus(tool: str, node: Node) -> None:
     if tool == "amd-smi":
-        node.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
-        node.prints("amd-smi-metric", (SMI / "amd_format_metric_before.json").read_text())
+        node.prints_amd()
     else:
         node.prints("rocm-smi", (SMI / "rocm_mi100_602.json").read_text())
     env = {"STANDIN_OLD": "1"} if tool.startswith("old") else {}
@@ -581,12 +577,11 @@ def gpu_metrics(*bits: int) -> str:
 def test_rocm_smi_is_asked_for_throttlers_that_amd_smi_does_not_know(
     shell: str, node: Node
 ) -> None:
-    node.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
-    node.prints("amd-smi-metric", before_mi300())
+    node.prints_amd(before_mi300())
     node.prints("rocm-smi", gpu_metrics(0, 0), gpu_metrics(1, 1 << 36))
     done = node.run(shell, "0", "PLUMBLINE_DEVICES=rocm:0", "sh", "-c", "exit 3")
     assert done.returncode == 3
-    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    found = of(done.stderr)
     assert codes(found) == ["device.throttled"]
     # One reading of both tools: what amd-smi printed is kept.
     assert [len(gpus) for gpus in found.gpus["n1"]] == [2, 2]
@@ -598,24 +593,22 @@ def test_rocm_smi_is_asked_for_throttlers_that_amd_smi_does_not_know(
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_rocm_smi_is_not_asked_for_what_amd_smi_knows(shell: str, node: Node) -> None:
-    node.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
-    node.prints("amd-smi-metric", (SMI / "amd_format_metric_before.json").read_text())
+    node.prints_amd()
     node.prints("rocm-smi", gpu_metrics(1 << 36, 1 << 36))
     done = node.run(shell, "0", "PLUMBLINE_DEVICES=rocm:0", "true")
     assert node.calls("rocm-smi") == 0
-    assert codes(of(done.stderr.replace(os.uname().nodename, "n1"))) == []
+    assert codes(of(done.stderr)) == []
 
 
 @pytest.mark.parametrize("old", [{}, {"STANDIN_OLD": "1"}])
 def test_without_gpu_metrics_amd_smi_is_enough(old: dict[str, str], node: Node) -> None:
     """As before ROCm 6.3, or without rocm-smi: the reading has no reasons, and nothing failed."""
-    node.prints("amd-smi-static", (SMI / "amd_format_static.json").read_text())
-    node.prints("amd-smi-metric", before_mi300())
+    node.prints_amd(before_mi300())
     if old:
         node.prints("rocm-smi", gpu_metrics(1 << 36, 1 << 36))
     done = node.run("sh", "0", "PLUMBLINE_DEVICES=rocm:0", "true", **old)
     assert " failed " not in done.stderr and node.calls("rocm-smi") == 0
-    found = of(done.stderr.replace(os.uname().nodename, "n1"))
+    found = of(done.stderr)
     assert codes(found) == [] and [*found.devices("n1")] == ["0000:05:00.0", "0000:26:00.0"]
     assert not any("throttled" in gpu.recorded() for gpu in found.devices("n1").values())
 
@@ -641,7 +634,7 @@ def test_a_tool_that_fails_is_reported(tool: str, shell: str, node: Node) -> Non
     failed = re.findall(r"^plumbline-gpu \S+ (\w+) failed (\S+) 9$", done.stderr, re.M)
     once = [("before", "amd-smi-static")] if tool == "amd-smi" else []
     assert failed == [*once, ("before", tool), ("after", tool)]
-    assert codes(of(done.stderr.replace(os.uname().nodename, "n1"))) == ["device.not-read"]
+    assert codes(of(done.stderr)) == ["device.not-read"]
 
 
 @pytest.mark.parametrize("read, gpus, missing", [
@@ -682,17 +675,15 @@ def test_one_task_reads_a_node(node: Node) -> None:
 def test_a_task_reads_the_gpu_that_is_hidden_from_others(
     shell: str, node: Node, tmp_path: Path
 ) -> None:
-    machine = Elsewhere(tmp_path / "machine") if (tmp_path / "machine").mkdir() is None else None
-    assert machine is not None
+    (tmp_path / "machine").mkdir()
+    machine = Elsewhere(tmp_path / "machine")
     for minor, bus in enumerate(("0000:83:00.0", "0000:84:00.0")):
         machine.write(f"proc/driver/nvidia/gpus/{bus}/information", f"Device Minor: \t {minor}\n")
     machine.write("dev/nvidia1")
     node.prints("nvidia-smi", text_of("nvidia_h200_590_idle.csv"))
     words = ("1", "PLUMBLINE_DEVICES=cuda:0", "CUDA_VISIBLE_DEVICES=0", "true")
-    done = subprocess.run(
-        [*shell.split(), machine.script, *words], capture_output=True, text=True, check=True,
-        env=node.env | {"PMI_RANK": "1", "MPI_LOCALRANKID": "1"},
-    )  # fmt: skip
+    env = node.env | {"PMI_RANK": "1", "MPI_LOCALRANKID": "1"}
+    done = run(shell, machine.script, *words, **env)
     assert moments(done.stderr) == ["after"]
 
 
