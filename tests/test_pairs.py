@@ -19,7 +19,6 @@ import foreign
 import pytest
 import yaml
 from conftest import COLUMNS, MPICH, ROOT, codes_in
-from plumbline import parse
 from plumbline.check import outcomes, reading, samples
 from plumbline.placement import binding, pairing, proof
 from plumbline.placement.binding import BindingError, PairBinding
@@ -618,30 +617,15 @@ def test_this_machine_is_its_own_only_node(testbed):
     assert fields["result"] == "pass"
 
 
-def test_osus_table_of_one_size_is_read():
-    text = "# OSU MPI Latency Test v7.4\n# Datatype: MPI_CHAR.\n# Size       Avg Latency(us)\n"
-    (fom,) = parse.parse("osu", f"\n{text}8                       1.59\n").foms
-    assert (fom.metric, fom.size, fom.value) == ("latency", 8, 1.59)
-
-
 def test_a_sites_own_row_of_a_pair_is_asserted(tmp_path: Path):
     reference = tmp_path / "reference"
     reference.mkdir()
     row = dict.fromkeys(COLUMNS, "") | {
-        "id": "pair",
-        "source": "site",
-        "locator": "by hand",
-        "system": "perlmutter",
-        "benchmark": "osu",
-        "metric": "latency",
-        "placement": "node-pairs",
-        "message_size": "8",
-        "conditions": f"location={NODES[0]}:{NODES[1]}",
-        "value": "0.5",
-        "unit": "us",
-        "statistic": "median",
-        "kind": "measured",
-    }
+        "id": "pair", "source": "site", "locator": "by hand", "system": "perlmutter",
+        "benchmark": "osu", "metric": "latency", "placement": "node-pairs", "message_size": "8",
+        "conditions": f"location={NODES[0]}:{NODES[1]}", "value": "0.5", "unit": "us",
+        "statistic": "median", "kind": "measured",
+    }  # fmt: skip
     text = ",".join(row) + "\n" + ",".join(row.values()) + "\n"
     (reference / "perlmutter.csv").write_text(text)
     foreign.prepare("perlmutter", tmp_path)

@@ -223,7 +223,7 @@ class Duet:
         """
         key = key_of((check, check.current_partition, check.current_environ))
         task = self._tasks[key] = self._new_task(key)
-        with self._ended(task):
+        try:
             task.setup(
                 task.testcase.partition,
                 task.testcase.environ,
@@ -242,6 +242,10 @@ class Duet:
                 )
             reframe_patches.at_submission(other.job, lambda: False)
             task.run()
+        except TaskExit:
+            raise outcomes.Skip(
+                f"side b, {self.sides['b']}: {task.exc_info[1]}", outcomes.code_of(task)
+            ) from None
         check.time_limit += other.time_limit
         self._opposite[check.stagedir] = SIDES[1], other.stagedir
         self._opposite[other.stagedir] = SIDES[0], check.stagedir
@@ -311,19 +315,6 @@ class Duet:
         task = RegressionTask(self.others[key].clone(), self._listeners)
         task.testcase.prepare()
         return task
-
-    @contextlib.contextmanager
-    def _ended(self, task: RegressionTask):
-        """Skip side A where side B has ended early.
-
-        :raises Skip: with its reason.
-        """
-        try:
-            yield
-        except TaskExit:
-            raise outcomes.Skip(
-                f"side b, {self.sides['b']}: {task.exc_info[1]}", outcomes.code_of(task)
-            ) from None
 
     def finish(self, task: RegressionTask) -> None:
         """Judge side B when side A has ended, or end it as side A did before it ran."""

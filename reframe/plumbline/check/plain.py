@@ -13,7 +13,6 @@ import numbers
 import os
 import platform
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import reframe.core.runtime as rt
 from reframe.utility.sanity import reference_bounds
@@ -37,14 +36,6 @@ REFERENCE = "check"
 _VERDICTS = {"pass": "pass", "fail": "fail", "xfail": "fail", "xpass": "pass"}
 
 
-class TestCase(NamedTuple):
-    """A check with the partition and environment that it runs in, as ReFrame's own."""
-
-    check: Any
-    partition: Any
-    environ: Any
-
-
 def judge(check) -> None:
     """Fail a plain check by its figures, once ReFrame has evaluated them.
 
@@ -55,7 +46,7 @@ def judge(check) -> None:
     :raises Invalid: if a figure with a reference or a baseline was not measured, or its unit is not
         that of its baseline.
     """
-    testcase = TestCase(check, check.current_partition, check.current_environ)
+    testcase = check, check.current_partition, check.current_environ
     if not is_compared(check):
         # As ReFrame records a figure without a reference.
         for values in check.perfvalues.values():
@@ -113,7 +104,7 @@ def _reference(testcase, variable: str) -> str:
     registered = variable in references().tables.foms.get(case.benchmark, {})
     if registered and (bounds := references().bounds(case, variable, None)):
         return f"the baseline {bounds.decides}"
-    own = reframe_patches.reference_of(testcase.check, variable)
+    own = reframe_patches.reference_of(testcase[0], variable)
     return "a reference in the check" if own and own[1:3] != (None, None) else ""
 
 

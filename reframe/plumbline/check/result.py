@@ -309,26 +309,19 @@ def _fom(figure: parse.Figure, measured: Measurement, judged: lookup.Judgement) 
     bounds = judged.bounds
     foms = lookup.loaded(paths.reference()).tables.foms
     entry = foms.get(measured.case.benchmark, {}).get(figure.metric)
+    same = ("value", "statistic", "better", "verdict", "near_bound", "reason", "ceiling")
     return {
-        "metric": figure.metric,
-        "size": figure.size,
-        "location": figure.location,
+        **figure._asdict(),
+        **{name: getattr(judged, name) for name in same},
         "placement": measured.case.placement,
-        "value": judged.value,
         "unit": measured.unit,
         "samples": measured.samples,
         "summary": record.Summary.of(measured.samples).model_dump(),
-        "statistic": judged.statistic,
-        "better": judged.better,
-        "verdict": judged.verdict,
-        "near_bound": judged.near_bound,
         "waiver": judged.waiver.id if judged.waiver else None,
-        "reason": judged.reason,
         "lower": bounds and bounds.lower,
         "upper": bounds and bounds.upper,
         "reference": bounds and bounds.decides,
         "others": list(bounds.others) if bounds else [],
-        "ceiling": judged.ceiling,
         "headline": measured.headline,
         "tolerance": entry and entry.tolerance,
         **({} if measured.across is None else {"across": measured.across}),

@@ -57,23 +57,13 @@ class SessionEnd(TypedDict):
     faults: list[Text]
 
 
-@functools.cache
-def _plan_type() -> TypeAdapter[Plan]:
-    return TypeAdapter(Plan)
-
-
-@functools.cache
-def _end_type() -> TypeAdapter[SessionEnd]:
-    return TypeAdapter(SessionEnd)
-
-
 def read_plan(folder: Path) -> Plan:
     """Read the plan in a session's folder.
 
     :raises OSError: if it cannot be read.
     :raises Damaged: if it is not a plan.
     """
-    return _read_json(folder / "plan.json", _plan_type())
+    return _read_json(folder / "plan.json", Plan)
 
 
 def read_end(folder: Path) -> SessionEnd:
@@ -82,7 +72,7 @@ def read_end(folder: Path) -> SessionEnd:
     :raises OSError: if the file cannot be read, or does not exist yet.
     :raises Damaged: if it does not conform to the schema.
     """
-    return _read_json(folder / "end.json", _end_type())
+    return _read_json(folder / "end.json", SessionEnd)
 
 
 def write_end(folder: Path, end: SessionEnd) -> None:
@@ -93,11 +83,15 @@ def write_end(folder: Path, end: SessionEnd) -> None:
     files.write_atomically(folder / "end.json", json.dumps(end, indent=1))
 
 
-def _read_json(path: Path, kind: TypeAdapter) -> Any:
+#: Made when it is needed: that takes a while.
+_adapter = functools.cache(TypeAdapter)
+
+
+def _read_json(path: Path, kind: type) -> Any:
     with files.open_binary(path) as file:
         data = file.read()
     try:
-        return kind.validator.validate_json(data)
+        return _adapter(kind).validator.validate_json(data)
     except ValidationError as err:
         raise Damaged(reason_of(err)) from None
 
