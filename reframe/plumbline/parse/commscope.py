@@ -2,32 +2,10 @@
 
 A benchmark's name contains what was copied, where, and how much:
 ``Comm_cudaMemcpyAsync_PinnedToGPU/0/1/log2(N):20/manual_time`` is NUMA domain 0, GPU 1, 2²⁰ bytes.
-Each copy gives ``<what>_latency`` (``real_time``, in the printed unit) and ``<what>_bandwidth``
-(``bytes_per_second``), with the size:
-
-==================================================  ======================  ==================
-name                                                what                    location
-==================================================  ======================  ==================
-Comm_cudart_kernel, Comm_hip_kernel                 kernel_launch (no       gpu0
-                                                    bandwidth; size is that
-                                                    of the arguments, none
-                                                    for no arguments)
-Comm_cudaDeviceSynchronize, _hipDeviceSynchronize   device_sync (the same)  gpu0
-Comm_cudaMemcpyAsync_PinnedToGPU, Comm_hip...       h2d                     gpu0
-..._GPUToPinned                                     d2h                     gpu0
-..._HostToGPU (CUDA), ..._PageableToGPU (HIP)       h2d_pageable            gpu0
-..._GPUToHost (CUDA), ..._GPUToPageable (HIP)       d2h_pageable            gpu0
-Comm_hipMemcpy_NUMAToGPU, _GPUToNUMA, _GPUToGPU     h2d_, d2h_, d2d_blocking  gpu0, gpu0-gpu1
-Comm_cudaMemcpyAsync_GPUToGPU, Comm_hip...          d2d                     gpu0-gpu1
-Comm_cudaMemcpyAsync_GPUToGPUPeer                   d2d_peer                gpu0-gpu1
-Comm_cudaMemcpyPeerAync_GPUToGPU (spelt so)         d2d_peerasync           gpu0-gpu1
-Comm_cudaMemcpyPeerAsync_GPUToGPUPeer               d2d_peerasync_peer      gpu0-gpu1
-Comm_cudaMemcpyAsync_Duplex_Pinned, Comm_hip...     bidir (no latency)      gpu0
-..._Duplex_Host (CUDA), ..._Duplex_Pageable (HIP)   bidir_pageable          gpu0
-Comm_cudaMemcpyPeerAsync_Duplex_GPUGPU              d2d_bidir               gpu0-gpu1
-Comm_cudaMemcpyPeerAsync_Duplex_GPUGPUPeer          d2d_bidir_peer          gpu0-gpu1
-libc_memcpy_NUMAToNUMA                              numa_copy               numa0-numa1
-==================================================  ======================  ==================
+Each copy of :data:`NAMES` gives ``<what>_latency`` (``real_time``, in the printed unit) and
+``<what>_bandwidth`` (``bytes_per_second``), with the size and a ``location``: ``gpu0``,
+``gpu0-gpu1`` or ``numa0-numa1``. A duplex copy has no latency. Kernel launches and synchronizations
+have a latency alone; the size of a launch is that of its arguments, none for no arguments.
 
 A suffix ``_flush`` (caches flushed before each copy) is also added to ``what``. If one GPU is
 measured from several NUMA domains, ``location`` begins with the domain: ``numa0-gpu1``. Other
@@ -74,6 +52,7 @@ NAMES = {
     "Comm_cudaMemcpyAsync_GPUToGPU": ("d2d", _STAGED_PAIR),
     "Comm_hipMemcpyAsync_GPUToGPU": ("d2d", _PAIR),
     "Comm_cudaMemcpyAsync_GPUToGPUPeer": ("d2d_peer", _PAIR),
+    # Spelt so upstream.
     "Comm_cudaMemcpyPeerAync_GPUToGPU": ("d2d_peerasync", _PAIR),
     "Comm_cudaMemcpyPeerAsync_GPUToGPUPeer": ("d2d_peerasync_peer", _PAIR),
     "Comm_cudaMemcpyAsync_Duplex_Pinned": ("bidir", _GPU),

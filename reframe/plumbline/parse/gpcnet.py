@@ -1,22 +1,9 @@
 """GPCNeT 1.2 and 1.3: ``network_test`` and ``network_load_test`` (times in µs, rates in MiB/s).
 
 A row ``RR Two-sided Lat (8 B)`` with the columns ``Avg`` and ``99%`` becomes
-``random_ring_latency`` and ``random_ring_latency_p99`` of 8 bytes; ``location`` is the table:
-``isolated``, or ``congested`` while the congestors run. ``99%`` of a rate is the one that 99 % of
-the measurements exceed. ``MiB/s/rank`` is 2²⁰ bytes per second and rank.
-
-==========================  ==============================
-row                         metric
-==========================  ==============================
-RR Two-sided Lat            ``random_ring_latency``
-RR Get Lat                  ``random_ring_get_latency``
-RR Two-sided BW             ``random_ring_bandwidth``
-RR Put BW                   ``random_ring_put_bandwidth``
-RR Two-sided BW+Sync        ``random_ring_sync_bandwidth``
-Nat Two-sided BW            ``natural_ring_bandwidth``
-Multiple Allreduce          ``multiple_allreduce_latency``
-Multiple Alltoall           ``multiple_alltoall_bandwidth``
-==========================  ==============================
+``random_ring_latency`` and ``random_ring_latency_p99`` of 8 bytes (:data:`ROWS`); ``location`` is
+the table: ``isolated``, or ``congested`` while the congestors run. ``99%`` of a rate is the one
+that 99 % of the measurements exceed. ``MiB/s/rank`` is 2²⁰ bytes per second and rank.
 
 The last table of ``network_load_test`` contains the congestion factors:
 ``random_ring_latency_congestion_factor`` and ``random_ring_latency_p99_congestion_factor``. A

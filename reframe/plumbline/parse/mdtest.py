@@ -12,6 +12,7 @@ run invalid, except :data:`HARMLESS` ones. Source: ``src/mdtest.c``.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -115,29 +116,27 @@ def _command(line: str) -> dict[str, str]:
 def _tables(lines: list[str]) -> dict[str, tuple[str, dict[str, list[str]]]]:
     """Return the tables: ``rate`` or ``time`` -> iterations, and name -> cells of each row."""
     tables: dict[str, tuple[str, dict[str, list[str]]]] = {}
-    position = 0
-    while position < len(lines):
-        title = _TITLE.fullmatch(lines[position])
-        position += 1
+    left = iter(lines)
+    for line in left:
+        title = _TITLE.fullmatch(line)
         if not title:
-            if _ROW.fullmatch(lines[position - 1]):
-                raise ParseError(f"a row outside a table: {lines[position - 1]!r}")
+            if _ROW.fullmatch(line):
+                raise ParseError(f"a row outside a table: {line!r}")
             continue
         if title[1] in tables:
             raise ParseError(f"the table of {title[1]} is printed twice")
-        if not _HEAD.fullmatch("".join(lines[position : position + 1])):
+        if not _HEAD.fullmatch(next(left, "")):
             raise ParseError(f"the table of {title[1]} has an unknown header")
-        if not _RULE.fullmatch("".join(lines[position + 1 : position + 2])):
+        if not _RULE.fullmatch(next(left, "")):
             raise ParseError(f"the table of {title[1]} has no line under its header")
-        position += 2
         rows: dict[str, list[str]] = {}
-        while position < len(lines) and lines[position].strip():
-            row = _ROW.fullmatch(lines[position])
+        for line in itertools.takewhile(str.strip, left):
+            row = _ROW.fullmatch(line)
             if not row or row[1] in rows:
-                message = f"not a row, or a repeated one: {lines[position]!r}"
-                raise ParseError(f"the table of {title[1]}: {message}")
+                raise ParseError(
+                    f"the table of {title[1]}: not a row, or a repeated one: {line!r}"
+                )
             rows[row[1]] = row[2].split()
-            position += 1
         if tuple(rows) not in ROWS:
             raise ParseError(f"the table of {title[1]}: rows are missing; it has {list(rows)}")
         tables[title[1]] = (title[2], rows)
