@@ -75,6 +75,10 @@ class Probe:
             **cells,
         }
 
+    def worse(self, share: float) -> float:
+        """The factor by which a value is worse by a share."""
+        return 1 - share if self.better == "higher" else 1 + share
+
     def reference_at(self, factor: float) -> float:
         """The reference whose bound lies at the measured value times a factor."""
         allowed = 0.95 if self.better == "higher" else 1.10
@@ -123,18 +127,13 @@ def judged(make_testbed: Callable[..., Testbed]) -> Done:
     testbed = make_testbed()
     environments = {
         "unknown": [],
-        "inside": [probe.row("inside", probe.reference_at(0.999 if probe.better == "higher"
-                                                          else 1.001)) for probe in PROBES],
-        "outside": [probe.row("outside", probe.reference_at(1.001 if probe.better == "higher"
-                                                            else 0.999)) for probe in PROBES],
+        "inside": [p.row("inside", p.reference_at(p.worse(0.001))) for p in PROBES],
+        "outside": [p.row("outside", p.reference_at(p.worse(-0.001))) for p in PROBES],
         # Faster than anything can be: above a peak rate, below the least time.
-        "ceiling": [probe.row("ceiling", probe.value * (0.999 if probe.better == "higher"
-                                                        else 1.001), kind="peak")
-                    for probe in PROBES] + [BANDWIDTH_PEAK],
+        "ceiling": [BANDWIDTH_PEAK, *(p.row("ceiling", p.value * p.worse(0.001), kind="peak")
+                                      for p in PROBES)],
         # Slower than anything can be, as all that is honest.
-        "honest": [probe.row("honest", probe.value * (1.001 if probe.better == "higher"
-                                                      else 0.999), kind="peak")
-                   for probe in PROBES],
+        "honest": [p.row("honest", p.value * p.worse(-0.001), kind="peak") for p in PROBES],
         # By the raw number, a thousandth of the reference or a thousand times it; with so many
         # digits that the last one widens no bound.
         "converted": [

@@ -225,18 +225,9 @@ class Machine:
     def session(self, interface: str, *arguments: str, fabric: str = "") -> Done:
         extras = {"placements": ["off-node"], **({"fabric_interfaces": [fabric]} if fabric else {})}
         self.bed.write(extras=extras)
-        words = [
-            "run",
-            "--system",
-            self.bed.name,
-            "-p",
-            f"^{interface}$",
-            "-c",
-            self.check,
-            *arguments,
-        ]
-        inside = self.nodes.inside("n0")
-        return self.bed.run(*inside, f"--wdns={self.bed.folder}", BIN / "plumbline", *words)
+        words = ["run", "--system", self.bed.name, "-p", f"^{interface}$", "-c", self.check]
+        inside = [*self.nodes.inside("n0"), f"--wdns={self.bed.folder}"]
+        return self.bed.run(*inside, BIN / "plumbline", *words, *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -31,27 +31,32 @@ from plumbline.site import configuration, load
 from plumbline.site.inventory import PlannedCase
 from test_waivers import waive, waiver
 
-CHECKS = '''
+PRINTED = '''
+import os
+
 import reframe as rfm
 import reframe.utility.sanity as sn
 from reframe.core.builtins import (
-    parameter, performance_function, run_before, sanity_function, variable, xfail
+    parameter, performance_function, run_before, sanity_function, xfail
 )
+
+RATE, SECONDS = os.environ.get("RATE", "12.5"), os.environ.get("SECONDS", "3.0")
 
 
 class Printed(rfm.RunOnlyRegressionTest):
-    """Prints a rate of 12.5 GB/s and a time of 3 s."""
+    """Prints a rate of 12.5 GB/s and a time of 3 s, or those of the environment."""
 
     valid_systems = ["*"]
     valid_prog_environs = ["*"]
     executable = "echo"
-    executable_opts = ["rate 12.5 time 3.0"]
+    tags = {"nightly"}
+    executable_opts = [f"rate {RATE} time {SECONDS}"]
 
     @sanity_function
     def ran(self):
         return sn.assert_found("rate", self.stdout)
 
-    @performance_function("GB/s")
+    @performance_function(os.environ.get("UNIT", "GB/s"))
     def rate(self):
         return sn.extractsingle(r"rate (\\S+)", self.stdout, 1, float)
 
@@ -60,6 +65,9 @@ class Printed(rfm.RunOnlyRegressionTest):
         return sn.extractsingle(r"time (\\S+)", self.stdout, 1, float)
 
 
+'''
+
+CHECKS = PRINTED + '''
 @rfm.simple_test
 class within(Printed):
     reference = {"*": {"rate": (12.0, -0.1, None, "GB/s"), "seconds": (3.1, None, 0.1, "s")}}
@@ -397,19 +405,8 @@ def test_what_ran_where_nothing_is_built_is_reported(testbed: Testbed):
     manifest.parent.mkdir(parents=True)
     manifest.write_text("spack: {specs: [ior]}\n")
     (testbed.folder / "varying.py").write_text(VARYING)
-    both = (
-        "-c",
-        "varying.py",
-        "-c",
-        ROOT / "checks",
-        "-p",
-        "gcc",
-        "-n",
-        "^bare$",
-        "-n",
-        "PingPong",
-    )
-    done = testbed.plumbline("run", *both)
+    both = ("-c", "varying.py", "-c", ROOT / "checks", "-n", "^bare$", "-n", "PingPong")
+    done = testbed.plumbline("run", *both, "-p", "gcc")
     assert {f["check"].split()[0]: f["result"] for f in done.records} == {
         "bare": "pass", "imb_p2p": "skip",
     }, done.output  # fmt: skip
@@ -434,36 +431,7 @@ def test_a_waiver_covers_its_figures(make_testbed: Callable[..., Testbed]):
 
 # -- a site baseline -----------------------------------------------------------------------------
 
-VARYING = '''
-import os
-
-import reframe as rfm
-import reframe.utility.sanity as sn
-from reframe.core.builtins import parameter, performance_function, run_before, sanity_function
-
-RATE, SECONDS = os.environ.get("RATE", "12.5"), os.environ.get("SECONDS", "3.0")
-
-
-class Printed(rfm.RunOnlyRegressionTest):
-    valid_systems = ["*"]
-    valid_prog_environs = ["*"]
-    executable = "echo"
-    tags = {"nightly"}
-    executable_opts = [f"rate {RATE} time {SECONDS} left 4"]
-
-    @sanity_function
-    def ran(self):
-        return sn.assert_found("rate", self.stdout)
-
-    @performance_function(os.environ.get("UNIT", "GB/s"))
-    def rate(self):
-        return sn.extractsingle(r"rate (\\S+)", self.stdout, 1, float)
-
-    @performance_function("s")
-    def seconds(self):
-        return sn.extractsingle(r"time (\\S+)", self.stdout, 1, float)
-
-
+VARYING = PRINTED + '''
 @rfm.simple_test
 class bare(Printed):
     pass

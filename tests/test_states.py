@@ -146,21 +146,8 @@ def test_runs_that_are_invalid(bed: Testbed) -> None:
     """One keeps what its standard error says; the other has samples of the day before."""
     yesterday = "awk '{print $1, $2, $3 - 86400, $4 - 86400}' samples.txt >a && mv a samples.txt"
     stale = bed.check_file("stale", postrun_cmds=[yesterday])
-    done = bed.reframe(
-        "-c",
-        CHECKS,
-        "-c",
-        stale,
-        "-r",
-        "-n",
-        "stale|imb_p2p.*PingPong",
-        "-S",
-        "num_samples=1",
-        "-S",
-        "num_warmups=0",
-        "-p",
-        "healthy|ended",
-    )
+    few = ["-S", "num_samples=1", "-S", "num_warmups=0", "-n", "stale|imb_p2p.*PingPong"]
+    done = bed.reframe("-c", CHECKS, "-c", stale, "-r", *few, "-p", "healthy|ended")
     ended, old = done.record("imb_p2p", "ended"), done.record("stale", "healthy")
     assert (ended["result"], ended["code"]) == ("invalid", "output.exit-code")
     assert [w["code"] for w in ended["warnings"]] == ["stderr.out-of-memory"]
