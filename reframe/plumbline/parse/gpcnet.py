@@ -75,7 +75,8 @@ def parse(text: str) -> Output:
         raise ParseError(f"GPCNeT reports: {error[0]}", code="output.program-error")
     program, version = single(_TITLE.finditer(text), "the title of GPCNeT").groups()
     tasks, nodes = single(_RANKS.findall(text), "the line with ranks and nodes")
-    inputs = {"program": _program(program), "nodes": nodes}
+    command = {"Network": "network_test", "NetworkLoad": "network_load_test"}[program]
+    inputs = {"program": command, "nodes": nodes}
     if program == "NetworkLoad":
         inputs["test_nodes"] = single(_TESTED.findall(text), "the number of tested nodes")
         congestors, _ = single(_CONGESTORS.findall(text), "the number of congestors' nodes")
@@ -101,10 +102,6 @@ def parse(text: str) -> Output:
     return Output(figures, parse_count(tasks, "MPI ranks"), version, inputs)
 
 
-def _program(title: str) -> str:
-    return {"Network": "network_test", "NetworkLoad": "network_load_test"}[title]
-
-
 def _lines(text: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the lines of all tables with their cells; a title has one cell."""
     lines = [line for line in text.splitlines() if line[:1] in {"|", "+"}]
@@ -121,9 +118,12 @@ def _lines(text: str) -> Iterator[tuple[str, list[str]]]:
         yield line, cells
 
 
-def _tables(text: str) -> list[tuple[str, list[tuple[str, str, list[str]]]]]:
-    """Return the title of each table, and name, size and cells of its rows."""
-    tables: list[tuple[str, list[tuple[str, str, list[str]]]]] = []
+#: Title of each table, and name, size and cells of its rows.
+_Tables = list[tuple[str, list[tuple[str, str, list[str]]]]]
+
+
+def _tables(text: str) -> _Tables:
+    tables: _Tables = []
     heads: list[list[str]] = []
     for line, cells in _lines(text):
         if len(cells) == 1:
@@ -176,9 +176,7 @@ def _tenth(cell: str, name: str) -> float:
     return parse_number(cell, name)
 
 
-def _check_factors(
-    tables: list[tuple[str, list[tuple[str, str, list[str]]]]], foms: dict[str, list[Fom]]
-) -> None:
+def _check_factors(tables: _Tables, foms: dict[str, list[Fom]]) -> None:
     """Check the factors against the printed numbers of the two tables."""
     sizes = [[size for _, size, _ in rows] for _, rows in tables]
     if sizes != [sizes[0]] * len(sizes):

@@ -119,10 +119,8 @@ def _text(text: str, smaller: bool) -> Output:
 
 
 def _index(lines: list[str], mark: str) -> int:
-    found = [index for index, line in enumerate(lines) if line.strip() == mark]
-    if len(found) != 1:
-        raise ParseError(f"the line {mark!r}: found {len(found)} times, expected once")
-    return found[0]
+    found = (index for index, line in enumerate(lines) if line.strip() == mark)
+    return single(found, f"the line {mark!r}")
 
 
 def _between(lines: list[str], first: str, last: str) -> list[str]:
