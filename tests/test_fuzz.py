@@ -48,30 +48,18 @@ INPUTS = {
     "osu": 14000,
 }
 
-#: The units that a parser may give, as ``reference/foms.yaml`` and upstream spell them.
-UNITS = {
-    "babelstream": {"MB/s", "MiB/s", "GB/s", "GiB/s", "TB/s", "TiB/s"},
-    "commscope": {"ns", "us", "ms", "s", "B/s"},
-    "fio": {"B/s"},
-    "gpcnet": {"us", "MiB/s", "one"},
-    "hpcc": {"Tflop/s", "Gflop/s", "Gupdate/s", "GB/s", "us"},
-    "imb": {"us", "MB/s"},
-    "ior": {"MiB/s"},
-    "mdtest": {"operation/s"},
-    "osu": {"us", "ms", "MB/s", "message/s", "percent"},
-}
-
-#: Where a report's figures begin: half of the damage is done below.
+#: Where a report's figures begin, below which half of the damage is done; and the units that its
+#: parser may give, as ``reference/foms.yaml`` and upstream spell them.
 FIGURES = {
-    "babelstream": "Function",
-    "commscope": '"benchmarks"',
-    "fio": '"read" : {',
-    "gpcnet": "+---",
-    "hpcc": "Begin of Summary",
-    "imb": "# List of Benchmarks",
-    "ior": "Results",
-    "mdtest": "SUMMARY",
-    "osu": "# Size",
+    "babelstream": ("Function", {"MB/s", "MiB/s", "GB/s", "GiB/s", "TB/s", "TiB/s"}),
+    "commscope": ('"benchmarks"', {"ns", "us", "ms", "s", "B/s"}),
+    "fio": ('"read" : {', {"B/s"}),
+    "gpcnet": ("+---", {"us", "MiB/s", "one"}),
+    "hpcc": ("Begin of Summary", {"Tflop/s", "Gflop/s", "Gupdate/s", "GB/s", "us"}),
+    "imb": ("# List of Benchmarks", {"us", "MB/s"}),
+    "ior": ("Results", {"MiB/s"}),
+    "mdtest": ("SUMMARY", {"operation/s"}),
+    "osu": ("# Size", {"us", "ms", "MB/s", "message/s", "percent"}),
 }
 
 #: What a broken run, a lost digit or another locale puts in a number's place.
@@ -199,7 +187,7 @@ def check_output(benchmark: str, output: parse.Output, text: str) -> None:
         # IMB's bandwidths below 0.5 MB/s are read from the time.
         derived = benchmark == "imb" and fom.unit == "MB/s" and fom.value < 0.5
         assert derived or fom.value in stand_there, f"{fom} stands nowhere in the output"
-        assert fom.unit in UNITS[benchmark], fom
+        assert fom.unit in FIGURES[benchmark][1], fom
         assert fom.size is None or fom.size in stand_there, fom
     # Each rank of OSU over NCCL or RCCL prints a line.
     ranks = len(re.findall(r"^#Using [NR]CCL$", text, re.M))
@@ -277,7 +265,7 @@ def tried(benchmark: str, count: int, seed: str) -> Counter[str]:
     counts = Counter(tried=0, refused=0)
     for number in range(count):
         which = rng.choice(well) if rng.random() < 0.9 else rng.randrange(len(texts))
-        text = mutated(rng, texts[which], FIGURES[benchmark], rng.choice(texts))
+        text = mutated(rng, texts[which], FIGURES[benchmark][0], rng.choice(texts))
         counts["tried"] += 1
         try:
             output = parse.parse(benchmark, text)

@@ -462,7 +462,7 @@ def test_the_wrapper_reads_the_clock_without_counters(shell: str, tmp_path: Path
     found = of(done.stderr)
     processors = found.processors("n1")
     assert processors is not None
-    assert processors.model_dump(exclude_unset=True) == {"clock": 2450}
+    assert processors.model_dump(exclude_none=True) == {"clock": 2450}
     assert codes(found) == []
 
 
