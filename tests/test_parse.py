@@ -830,9 +830,9 @@ def test_commscope_mean_of_repetitions() -> None:
         "numa_copy_latency_1048576_numa0-numa0": (4.8096845727354237e04, "ns"),
         "numa_copy_bandwidth_1048576_numa0-numa0": (2.1849039985088989e10, "B/s"),
     }
-    whole = json.loads(text_of(COMM_REPEATED))
-    means = [one for one in whole["benchmarks"] if one["run_type"] == "aggregate"]
-    only = json.dumps(whole | {"benchmarks": means})
+    report = json.loads(text_of(COMM_REPEATED))
+    means = [one for one in report["benchmarks"] if one["run_type"] == "aggregate"]
+    only = json.dumps(report | {"benchmarks": means})
     assert figures(read(COMM_REPEATED, only)) == whole(COMM_REPEATED)
 
 

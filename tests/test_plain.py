@@ -185,7 +185,7 @@ class functional(rfm.RunOnlyRegressionTest):
     @sanity_function
     def ran(self):
         return True
-'''
+'''  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -469,7 +469,7 @@ class patterns(rfm.RunOnlyRegressionTest):
     def read(self):
         value = sn.extractsingle(r"^(\\S+)", self.stdout, 1, float)
         self.perf_patterns = {"done": value, "left": value}
-'''
+'''  # fmt: skip
 
 
 class Baselined:

@@ -133,9 +133,7 @@ def _tables(lines: list[str]) -> dict[str, tuple[str, dict[str, list[str]]]]:
         for line in itertools.takewhile(str.strip, left):
             row = _ROW.fullmatch(line)
             if not row or row[1] in rows:
-                raise ParseError(
-                    f"the table of {title[1]}: not a row, or a repeated one: {line!r}"
-                )
+                raise ParseError(f"the table of {title[1]}: not a row, or a repeated one: {line!r}")
             rows[row[1]] = row[2].split()
         if tuple(rows) not in ROWS:
             raise ParseError(f"the table of {title[1]}: rows are missing; it has {list(rows)}")
