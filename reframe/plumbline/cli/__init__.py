@@ -16,7 +16,7 @@ import traceback
 import click
 
 from plumbline.cli.common import warn, warn_lines
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnknownName
 from plumbline.core.text import suggest
 
 
@@ -32,7 +32,7 @@ class _Group(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]):
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-"):
-            raise Fault(f"no command {args[0]!r}; {suggest(args[0], known)}", "input.unknown-name")
+            raise UnknownName(f"no command {args[0]!r}; {suggest(args[0], known)}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from plumbline.cli.common import echo, spack_environments, warn
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnknownName
 
 
 @click.command()
@@ -20,10 +20,7 @@ def bom(name: str):
 
     environments = spack_environments((name,))
     if len(environments) != 1:
-        raise Fault(
-            f"{name}: choose one of {', '.join(e.name for e in environments)}",
-            code="input.unknown-name",
-        )
+        raise UnknownName(f"{name}: choose one of {', '.join(e.name for e in environments)}")
     (environment,) = environments
     built = builder.find_built(environment)
     lock = built.lock if built else environment.lock()

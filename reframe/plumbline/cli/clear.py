@@ -19,7 +19,7 @@ from plumbline.cli.common import (
     write,
 )
 from plumbline.core import formats
-from plumbline.core.errors import Fault, with_code
+from plumbline.core.errors import Fault, WrongOption, with_code
 from plumbline.core.text import format_table, pluralize
 
 _COLUMNS = ("node", "node_verdict", "verdict", "label", "location", "measure", "better", "values",
@@ -85,9 +85,8 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
 
     names = expanded(nodes, "NODES")
     if no_measure and (arguments or with_peers or reservation or minutes):
-        raise Fault(
-            "--no-measure takes no arguments of ReFrame, peers, reservation or time limit",
-            code="input.wrong-option",
+        raise WrongOption(
+            "--no-measure takes no arguments of ReFrame, peers, reservation or time limit"
         )
     try:
         usual = f"{moment(before):%Y%m%dT%H%M%S}" if before else ""
@@ -132,8 +131,10 @@ def _measured(names, place, known, arguments, repeat, reservation, minutes, with
                                minutes and minutes * 60)  # fmt: skip
     if with_peers:
         if reservation:
-            raise Fault("--with-peers: the peers are not in the reservation: measure them with "
-                        "`plumbline sweep --nodes`", code="input.wrong-option")  # fmt: skip
+            raise WrongOption(
+                "--with-peers: the peers are not in the reservation: measure them with "
+                "`plumbline sweep --nodes`"
+            )
         sweep.nodes += operating.peers_tonight(sweep, known, with_peers)
         sweep.jobs = len(sweep.nodes)
     sweep.write()

@@ -18,9 +18,7 @@ from plumbline.cli.common import (
     warn_skipped,
     write,
 )
-from plumbline.core.errors import Fault
-
-_WRONG = "input.wrong-option"
+from plumbline.core.errors import WrongOption
 
 
 @click.command()
@@ -79,26 +77,25 @@ def compare(before: str, after: str, arguments: tuple[str, ...], duet: bool,
 
     margin = 2.5 * min_effect if equivalence_margin is None else equivalence_margin
     if margin < min_effect:
-        raise Fault(
+        raise WrongOption(
             f"--equivalence-margin {margin:g} is below --min-effect {min_effect:g}: a loss that "
-            f"counts as unchanged cannot be one that must be excluded",
-            code="input.wrong-option",
+            f"counts as unchanged cannot be one that must be excluded"
         )
     rules = comparing.Rules(min_effect / 100, margin / 100, allow_inconclusive / 100, each_sample)
     if duet:
         from plumbline.check.duet import Side
 
         if no_past or each_sample:
-            raise Fault("--duet: --no-past and --each-sample are of sessions", _WRONG)
+            raise WrongOption("--duet: --no-past and --each-sample are of sessions")
         before, after = (str(Side.of(side, to_run=bool(names))) for side in (before, after))
         if names:
             often = [f"--repeat={repeat or 5}", f"--setvar=num_samples={samples or 6}"]
             with session_output(form, output):
                 select = _measured(before, after, names, [*often, *arguments], select, source)
         elif arguments or repeat or samples:
-            raise Fault("--duet: name the check to measure with -n", _WRONG)
+            raise WrongOption("--duet: name the check to measure with -n")
     elif names or arguments or repeat or samples:
-        raise Fault(f"{' '.join([*names, *arguments][:1]) or '--repeat'}: only with --duet", _WRONG)
+        raise WrongOption(f"{' '.join([*names, *arguments][:1]) or '--repeat'}: only with --duet")
     with History(source, say=warn) as history:
         if duet:
             from plumbline.analysis.compare import duet as duets
@@ -128,9 +125,9 @@ def _measured(
     from plumbline.session import run, session
 
     if source is not None and source != paths.results():
-        raise Fault("--from is of what was measured before: set PLUMBLINE_RESULTS", _WRONG)
+        raise WrongOption("--from is of what was measured before: set PLUMBLINE_RESULTS")
     if "--dry-run" in arguments:
-        raise Fault("--dry-run: a duet has none; `plumbline run --dry-run` has one side's", _WRONG)
+        raise WrongOption("--dry-run: a duet has none; `plumbline run --dry-run` has one side's")
     sides = duet.begin(first, second).sides.values()
     environments = dict.fromkeys(side.environment for side in sides)
     run.run(

@@ -6,7 +6,7 @@ import click
 
 from plumbline.cli.common import complete_code, echo, format_option
 from plumbline.core import formats
-from plumbline.core.errors import Fault
+from plumbline.core.errors import UnknownName
 from plumbline.core.text import format_table, suggest
 
 
@@ -24,7 +24,7 @@ def explain(code: str | None, form: str):
 
     known = {**codes.registered(), **states.reasons(paths.reference())}
     if code is not None and code not in known:
-        raise Fault(f"no reason code {code!r}; {suggest(code, known)}", "input.unknown-name")
+        raise UnknownName(f"no reason code {code!r}; {suggest(code, known)}")
     chosen = known if code is None else {code: known[code]}
     if form == "json":
         echo(formats.as_json([{"code": name, **vars(found)} for name, found in chosen.items()]))

@@ -14,7 +14,7 @@ from plumbline.cli.common import (
     warn_skipped,
     write,
 )
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongOption
 
 #: Suffix of a file -> format.
 _SUFFIXES = {".prom": "prometheus", ".xml": "junit", ".md": "markdown"}
@@ -42,9 +42,8 @@ def export(
     Exit codes: 0 the session is written, also one with faults; 2 it cannot be read or written.
     """
     if session and (last or select != type(select)()):
-        raise Fault(
-            "SESSION cannot be combined with --last or with options that select sessions",
-            code="input.wrong-option",
+        raise WrongOption(
+            "SESSION cannot be combined with --last or with options that select sessions"
         )
     if source and source.is_file():
         raise Fault(
@@ -73,8 +72,7 @@ def _format_of(output: Path | None) -> str:
         return "markdown"
     if output.suffix not in _SUFFIXES:
         known = ", ".join(f"{form} ({suffix})" for suffix, form in _SUFFIXES.items())
-        raise Fault(
-            f"{output}: unknown suffix: choose a format with --format; available: {known}",
-            code="input.wrong-option",
+        raise WrongOption(
+            f"{output}: unknown suffix: choose a format with --format; available: {known}"
         )
     return _SUFFIXES[output.suffix]

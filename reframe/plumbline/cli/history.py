@@ -24,7 +24,7 @@ from plumbline.cli.common import (
     write,
 )
 from plumbline.core import formats
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongFile, WrongOption
 from plumbline.core.text import csv_cell, escape_formula, format_table, pluralize
 
 if TYPE_CHECKING:
@@ -285,10 +285,7 @@ def prune(keep, dry_run: bool, source: Path | None):
     from plumbline.history import retention
 
     if not keep:
-        raise Fault(
-            "no rule is given: add at least one, such as --keep-stage 14d",
-            code="input.wrong-option",
-        )
+        raise WrongOption("no rule is given: add at least one, such as --keep-stage 14d")
     folder = source or paths.results()
     if not folder.is_dir():
         raise Fault(f"{folder}: no such results folder", code="history.not-found")
@@ -314,9 +311,7 @@ def recover(log: Path, source: Path | None):
     code = warn_damaged(faults)
     say(f"{pluralize(stored, 'record')} stored, {existing} existed already")
     if not stored + existing and not faults:
-        raise Fault(
-            f"{log}: contains no line that begins with `plumbline-record`", code="input.wrong-file"
-        )
+        raise WrongFile(f"{log}: contains no line that begins with `plumbline-record`")
     sys.exit(code)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import echo, say, warn
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongOption
 
 
 def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
@@ -44,9 +44,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     from plumbline.operate.onboarding import draft, node, probing, steps
 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
-        raise Fault(
-            f"{name!r} is not a valid system name: use letters, digits, - and _, a letter first",
-            code="input.wrong-option",
+        raise WrongOption(
+            f"{name!r} is not a valid system name: use letters, digits, - and _, a letter first"
         )
     printed = dry_run or output == "-"
     path = Path(output) if output and not printed else paths.systems().own / f"{name}.yaml"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import say, spack_environments
-from plumbline.core.errors import Fault
+from plumbline.core.errors import WrongOption
 
 
 @click.group()
@@ -33,5 +33,5 @@ def use(folder: Path | None, off: bool):
     from plumbline.software import mirror as mirrors
 
     if off == (folder is not None):
-        raise Fault("give either FOLDER or --off", code="input.wrong-option")
+        raise WrongOption("give either FOLDER or --off")
     mirrors.use(folder, say)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from plumbline.cli.common import budget_option, keep_options, orphans_option, say, system_option
-from plumbline.core.errors import Fault
+from plumbline.core.errors import WrongOption
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -56,16 +56,11 @@ def nightly(after_maintenance: bool, maintenance: str | None, budget, sessions: 
     from plumbline.operate import nightly as nights
 
     if maintenance and not after_maintenance:
-        raise Fault(
-            "--maintenance needs --after-maintenance",
-            code="input.wrong-option",
-        )
+        raise WrongOption("--maintenance needs --after-maintenance")
     today = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}"
     name = (maintenance or today) if after_maintenance else ""
     if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", name):
-        raise Fault(
-            f"--maintenance {name!r}: use only letters, digits and .-_:", code="input.wrong-option"
-        )
+        raise WrongOption(f"--maintenance {name!r}: use only letters, digits and .-_:")
     nightly_options = nights.NightlyOptions(
         mode=mode or ("maintenance" if after_maintenance else "nightly"),
         budget=budget.total_seconds() if budget else 0.0,

@@ -9,7 +9,7 @@ import click
 
 from plumbline.cli.common import echo, warn
 from plumbline.core import formats
-from plumbline.core.errors import Fault
+from plumbline.core.errors import UnknownName, UnreadableFile
 from plumbline.core.text import suggest
 
 
@@ -25,13 +25,13 @@ def parse(benchmark: str, file: Path):
 
     if benchmark not in parsers.BENCHMARKS:
         hint = suggest(benchmark, parsers.BENCHMARKS, ", ".join(parsers.BENCHMARKS))
-        raise Fault(f"there is no parser for {benchmark!r}; {hint}", code="input.unknown-name")
+        raise UnknownName(f"there is no parser for {benchmark!r}; {hint}")
     try:
         output = parsers.parse_file(benchmark, file)
     except parsers.ParseError as err:
         warn(f"{file}: invalid: {err.coded()}")
         sys.exit(1)
     except OSError as err:
-        raise Fault(f"{file}: {err.strerror}", code="input.unreadable-file") from None
+        raise UnreadableFile(f"{file}: {err.strerror}") from None
     foms = [vars(fom) for fom in output.foms]
     echo(formats.as_json({"version": output.version, "tasks": output.tasks, "foms": foms}))

@@ -18,7 +18,7 @@ from plumbline.cli.common import (
     write,
 )
 from plumbline.core import formats
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import fill, pluralize, table_lines
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -57,10 +57,7 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     switches = None if topology is None else screening.of_topology(topology)
     if file is not None:
         if sessions or source is not None:
-            raise Fault(
-                "--input reads all nights from its file: omit SESSION and --from",
-                code="input.wrong-option",
-            )
+            raise WrongOption("--input reads all nights from its file: omit SESSION and --from")
         groups, known = screening.of_file(file)
         if not groups:
             raise Fault(screening.NOTHING.format(file), code="history.no-peers")

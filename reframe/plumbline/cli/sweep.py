@@ -8,7 +8,7 @@ from datetime import timedelta
 import click
 
 from plumbline.cli.common import SPAN, say, system_option
-from plumbline.core.errors import Fault
+from plumbline.core.errors import WrongOption
 from plumbline.core.text import pluralize
 
 
@@ -48,10 +48,9 @@ def sweep(system, reservation, jobs, minutes, nodes, older_than, budget, resume,
     if resume or show:
         if system or reservation or nodes or minutes or older_than or arguments or (
                 show and budget):  # fmt: skip
-            raise Fault(
+            raise WrongOption(
                 "--resume and --show take no system, nodes, age, reservation, time limit or "
-                "arguments",
-                code="input.wrong-option",
+                "arguments"
             )
         found = sweeps.Sweep.read(sweeps.folder_of(partition))
         if not show:
@@ -107,9 +106,8 @@ def _select(found, older_than: timedelta | None, budget: timedelta | None) -> No
         _say_skipped(found)
         sys.exit(2 if found.skipped else 0)
     if not chosen.nodes:
-        raise Fault(
-            f"--budget: not even one node fits: {chosen.seconds / 60:.1f} minutes each",
-            code="input.wrong-option",
+        raise WrongOption(
+            f"--budget: not even one node fits: {chosen.seconds / 60:.1f} minutes each"
         )
     found.nodes, found.named = chosen.nodes, True
 
@@ -139,11 +137,7 @@ def expanded(text: str, what: str) -> list[str]:
     try:
         names = [*dict.fromkeys(nodelist_expand(text))]
     except Exception as err:
-        raise Fault(
-            f"{what} {text}: not a list of nodes: {err}", code="input.wrong-option"
-        ) from None
+        raise WrongOption(f"{what} {text}: not a list of nodes: {err}") from None
     if not names or not all(map(is_valid_name, names)):
-        raise Fault(
-            f"{what} {text}: not a list of nodes such as n[1-4,7]", code="input.wrong-option"
-        )
+        raise WrongOption(f"{what} {text}: not a list of nodes such as n[1-4,7]")
     return names

@@ -19,7 +19,7 @@ from plumbline.cli.common import (
     write,
 )
 from plumbline.core import formats
-from plumbline.core.errors import Fault
+from plumbline.core.errors import WrongOption
 from plumbline.core.text import fill, pluralize, shorten, table_lines
 
 _HEADS = ("kind", "since", "found", "state", "size", "95 % interval")
@@ -70,16 +70,14 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
     from plumbline.reference import waivers
 
     if why is not None and (since or new or active or suspects or online):
-        raise Fault(
-            "--why explains whole series: omit --since, --new, --active, --suspects and --online",
-            code="input.wrong-option",
+        raise WrongOption(
+            "--why explains whole series: omit --since, --new, --active, --suspects and --online"
         )
     if file is not None:
         if source is not None or since or new or select != type(select)():
-            raise Fault(
+            raise WrongOption(
                 "--input reads the series from its file: omit --from, --since, --new and the "
-                "options that select sessions",
-                code="input.wrong-option",
+                "options that select sessions"
             )
         if why is not None:
             write(_explained(explaining.of_file(file, why), form or "json"), output)

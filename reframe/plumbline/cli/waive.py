@@ -16,7 +16,7 @@ from plumbline.cli.common import (
     write,
 )
 from plumbline.core import formats
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnknownName, WrongOption
 from plumbline.core.text import fill, pluralize, shorten, suggest, table_lines
 
 _HEADS = ("finding", "kind", "since", "loss")
@@ -54,7 +54,7 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     if wrong or (ticket and not names):
         words = " ".join(wrong or ["--ticket"])
         state = "is missing" if names else "is of a FINDING, and none is given"
-        raise Fault(f"{words}: {state}; `plumbline waive` lists findings", "input.wrong-option")
+        raise WrongOption(f"{words}: {state}; `plumbline waive` lists findings")
     expires = _day(until) if until else None
     with History(source, say=warn) as history:
         now = datetime.datetime.now(datetime.timezone.utc)
@@ -70,13 +70,10 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
             covering = [str(one) for one in waivers.load(paths.reference())
                         if name in (one.id, one.match.node) and not one.expired()]  # fmt: skip
             if covering:
-                raise Fault(
-                    f"{name}: is waived by {'; '.join(covering)}", code="input.unknown-name"
-                )
-            raise Fault(
+                raise UnknownName(f"{name}: is waived by {'; '.join(covering)}")
+            raise UnknownName(
                 f"no finding {name!r} is red, slow or active: it may be over; "
-                f"{suggest(name, [known for one in found for known in one.names])}",
-                code="input.unknown-name",
+                f"{suggest(name, [known for one in found for known in one.names])}"
             )
         chosen |= named
     text = "".join(one.yaml(owner or "", reason or "", ticket, expires) for one in chosen.values())
@@ -99,13 +96,11 @@ def _day(text: str) -> datetime.date:
         try:
             found = today() + span(text)
         except Fault:
-            raise Fault(
-                f"--until {text}: is neither a date (2026-12-31) nor a time from today (30d, 2w)",
-                code="input.wrong-option",
+            raise WrongOption(
+                f"--until {text}: is neither a date (2026-12-31) nor a time from today (30d, 2w)"
             ) from None
     if found < today():
-        raise Fault(f"--until {text}: is in the past: a waiver would cover nothing",
-                    code="input.wrong-option")  # fmt: skip
+        raise WrongOption(f"--until {text}: is in the past: a waiver would cover nothing")
     return found
 
 

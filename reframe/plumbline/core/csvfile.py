@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import UnreadableFile, WrongFile
 
 #: Number of a line, and its cells by column, without surrounding blanks.
 Line = tuple[int, dict[str, str]]
@@ -36,29 +36,24 @@ def read(path: Path, missing: Callable[[list[str]], list[str]], needs: str) -> l
             reader = csv.reader(file, strict=True)
             lines += ((reader.line_num, cells) for cells in reader if cells)
     except OSError as err:
-        raise Fault(
-            f"{path}: {err.strerror}: give a CSV file", code="input.unreadable-file"
-        ) from None
+        raise UnreadableFile(f"{path}: {err.strerror}: give a CSV file") from None
     except UnicodeDecodeError as err:
-        raise Fault(
-            f"{path}: byte {err.start} is not text: the file must be CSV in UTF-8",
-            code="input.unreadable-file",
+        raise UnreadableFile(
+            f"{path}: byte {err.start} is not text: the file must be CSV in UTF-8"
         ) from None
     except csv.Error as err:
-        raise Fault(
-            f"{path}:{reader.line_num}: {err}: the file must be CSV in UTF-8",
-            code="input.wrong-file",
-        ) from None
+        raise WrongFile(f"{path}:{reader.line_num}: {err}: the file must be CSV in UTF-8") from None
     first, head = lines[0] if lines else (1, [])
     columns = [name.strip() for name in head]
     where = f"{path}:{first}"
     if absent := missing(columns):
         separator = next((mark for mark in (";", "\t") if mark in "".join(head)), "")
         hint = f"; separate cells with a comma, not {separator!r}" if separator else ""
-        raise Fault(f"{where}: no column {', '.join(absent)}: "
-                    f"the first line must have {needs}{hint}", code="input.wrong-file")  # fmt: skip
+        raise WrongFile(
+            f"{where}: no column {', '.join(absent)}: the first line must have {needs}{hint}"
+        )
     if repeated := [name for name in columns if name and columns.count(name) > 1]:
-        raise Fault(f"{where}: column {repeated[0]} is repeated", code="input.wrong-file")
+        raise WrongFile(f"{where}: column {repeated[0]} is repeated")
     found: list[Line] = []
 
     def add(line: int, cells: list[str]) -> None:
@@ -87,7 +82,7 @@ def for_each_line(
     if faults:
         more = len(faults) - _MOST
         listed = [*faults[:_MOST], *([f"and {more} more invalid lines"] if more > 0 else [])]
-        raise Fault("\n".join(listed), code="input.wrong-file")
+        raise WrongFile("\n".join(listed))
 
 
 def parse_night(text: str) -> int | datetime.date:

@@ -40,6 +40,30 @@ class Fault(Coded):
     """
 
 
+class WrongOption(Fault):
+    """An option, argument or variable is invalid, or contradicts another one."""
+
+    code = "input.wrong-option"
+
+
+class UnknownName(Fault):
+    """Nothing has this name."""
+
+    code = "input.unknown-name"
+
+
+class WrongFile(Fault):
+    """A file has not the content that it should have."""
+
+    code = "input.wrong-file"
+
+
+class UnreadableFile(Fault):
+    """A file cannot be read."""
+
+    code = "input.unreadable-file"
+
+
 def origin(error: Exception, folders: Iterable[Path]) -> str:
     """Return where an exception comes from, and what it is: ``FILE:LINE: TYPE: MESSAGE``.
 

@@ -14,7 +14,7 @@ import pydantic
 import yaml
 from pydantic_core import ErrorDetails
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnreadableFile, WrongFile
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import did_you_mean, suggest
 
@@ -32,12 +32,10 @@ def read_yaml(path: Path) -> Any:
     except yaml.MarkedYAMLError as err:
         mark = err.problem_mark
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise Fault(
-            f"{path}{where}: not valid YAML: {err.problem or err.context}", code="input.wrong-file"
-        ) from None
+        raise WrongFile(f"{path}{where}: not valid YAML: {err.problem or err.context}") from None
     except (OSError, ValueError, yaml.YAMLError) as err:
         # An invalid date, such as 2026-13-01, is a ValueError.
-        raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
+        raise UnreadableFile(f"{path}: cannot be read: {err}") from None
 
 
 def _merged(higher: Any, lower: Any) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from plumbline.analysis.clear import Clearance
 from plumbline.check import record, session_files
 from plumbline.core import files, paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.process import one_line
 from plumbline.core.text import pluralize, shorten
 from plumbline.history.history import History
@@ -55,9 +55,8 @@ def place_of(
         found.setdefault(place, []).append(node)
     if len(found) > 1:
         listed = "; ".join(f"{of[0]}:{of[1]}: {shorten(names)}" for of, names in found.items())
-        raise Fault(
-            f"the nodes are of several partitions: {listed}: clear those of each by themselves",
-            code="input.wrong-option",
+        raise WrongOption(
+            f"the nodes are of several partitions: {listed}: clear those of each by themselves"
         )
     return next(iter(found))
 
@@ -119,7 +118,7 @@ def publish(clearance: Clearance) -> None:
     if clearance.verdict not in ACTIONS:
         return
     if not is_valid_name(clearance.node):
-        raise Fault(f"{clearance.node!r} is not the name of a node", code="input.wrong-option")
+        raise WrongOption(f"{clearance.node!r} is not the name of a node")
     time = datetime.datetime.now(datetime.timezone.utc)
     path = paths.results() / "verdicts" / clearance.node
     line = f"{clearance.verdict} {time:%Y-%m-%dT%H:%M:%SZ} {_reason(clearance)}\n"

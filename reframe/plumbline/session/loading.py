@@ -15,7 +15,7 @@ from reframe.frontend.loader import RegressionCheckLoader
 
 from plumbline.check import needs
 from plumbline.core import paths
-from plumbline.core.errors import Fault, origin, with_code
+from plumbline.core.errors import Fault, UnknownName, WrongOption, origin, with_code
 from plumbline.core.text import did_you_mean, shorten, suggest
 from plumbline.site import configuration
 
@@ -125,7 +125,7 @@ def _load_all(
         places = traceback.extract_tb(error.__traceback__)
         if any(place.name == "setvars" for place in places):
             message = f"-S: a value that its variable cannot have: {error}"
-            raise Fault(message, code="input.wrong-option") from None
+            raise WrongOption(message) from None
         lines = [*not_loaded, origin(error, map(Path, folders))]
         raise Fault("\n".join(lines), code="check.not-loaded") from None
     finally:
@@ -185,18 +185,17 @@ def _check_variable(
     """
     what, equals, _ = variable.partition("=")
     if not equals:
-        raise Fault(f"-S {variable}: add its value: -S {variable}=VALUE", code="input.wrong-option")
+        raise WrongOption(f"-S {variable}: add its value: -S {variable}=VALUE")
     # As ReFrame splits it; the rest may have the name of a fixture.
     target, name = what.split(".", 1) if "." in what else ("", what)
     if target and target not in known:
         some = f"{shorten(sorted(known), 5)}; `plumbline doctor` lists the test cases"
-        raise Fault(
-            f"-S {variable}: there is no check {target!r}; {suggest(target, sorted(known), some)}",
-            code="input.unknown-name",
+        raise UnknownName(
+            f"-S {variable}: there is no check {target!r}; {suggest(target, sorted(known), some)}"
         )
     checks = {target} if target else with_cases
     if checks and all(name in lacking[check] for check in checks):
         who, article = (f"check {target}", "no") if target else ("no check here", "a")
         hint = did_you_mean(name, sorted(set().union(*(known[check] for check in checks))))
         message = f"-S {variable}: {who} has {article} variable {name!r}"
-        raise Fault("; ".join(filter(None, [message, hint])), code="input.unknown-name")
+        raise UnknownName("; ".join(filter(None, [message, hint])))

@@ -16,7 +16,7 @@ import reframe.core.runtime as rt
 
 from plumbline.check import states
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
 from plumbline.session.loading import Loading
@@ -62,16 +62,12 @@ def extras(argv: list[str]) -> dict[str, str]:
             value = value if equals else "".join(argv[index + 1 : index + 2])
             for part in value.split(","):
                 if "=" not in part:
-                    raise Fault(
-                        f"--session-extras {value}: {part!r} is not KEY=VALUE",
-                        code="input.wrong-option",
-                    )
+                    raise WrongOption(f"--session-extras {value}: {part!r} is not KEY=VALUE")
                 # A byte that is not UTF-8 is half of a surrogate pair here.
                 if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in part):
-                    raise Fault(
+                    raise WrongOption(
                         f"--session-extras: {part!r}: control characters and bytes that are not "
-                        f"UTF-8 cannot be stored: use printable text in UTF-8",
-                        code="input.wrong-option",
+                        f"UTF-8 cannot be stored: use printable text in UTF-8"
                     )
                 name, _, text = part.partition("=")
                 pairs[name] = text
@@ -102,10 +98,7 @@ def check_selection(testcases, announced: bool, found: Loading) -> None:
     :raises Fault: if not.
     """
     if not announced:
-        raise Fault(
-            "an abbreviated option is ambiguous: write --run or --dry-run in full",
-            code="input.wrong-option",
-        )
+        raise WrongOption("an abbreviated option is ambiguous: write --run or --dry-run in full")
     if testcases:
         return
     lines = [*found.unmatched, *map(str, found.misfits[:_MOST])]

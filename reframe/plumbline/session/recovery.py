@@ -24,7 +24,7 @@ from pathlib import Path
 
 from plumbline.check import record, result, session_files
 from plumbline.core import files
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import shorten
 from plumbline.history import running
 from plumbline.session import summary
@@ -101,9 +101,7 @@ def clean_up(results: Path, orphans: str, say: Callable[[str], None]) -> None:
     :raises Fault: if ``orphans`` is neither, processes are to be kept, or do not end.
     """
     if orphans not in CHOICES:
-        raise Fault(
-            f"{ORPHANS}: {orphans!r} is not {' or '.join(CHOICES)}", code="input.wrong-option"
-        )
+        raise WrongOption(f"{ORPHANS}: {orphans!r} is not {' or '.join(CHOICES)}")
     for name, left in _processes(results, inside=True).items():
         message = f"session {name} no longer runs, but its processes do: {_listed(left)}"
         if orphans == "keep":

@@ -11,7 +11,7 @@ import reframe.core.runtime as rt
 
 from plumbline.check import duet, states
 from plumbline.core import paths
-from plumbline.core.errors import Fault, origin
+from plumbline.core.errors import Fault, WrongFile, origin
 from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, plan, recovery, session
@@ -81,7 +81,7 @@ def run(
             raise
         # ReFrame executes the site's configuration files, and lets their errors through.
         files = map(Path, configuration.config_files())
-        session.refuse(Fault(origin(error, files), code="input.wrong-file"))
+        session.refuse(WrongFile(origin(error, files)))
     ended = session.current
     if ended is None or not ended.planned:
         return 2

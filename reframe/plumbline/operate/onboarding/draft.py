@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnknownName
 from plumbline.core.process import one_line
 from plumbline.core.text import pluralize, suggest
 from plumbline.operate.onboarding import manifest, software, toolchains
@@ -187,10 +187,9 @@ def _draft_queues(
     known = {queue.name: queue.name for queue in batch.queues}
     known |= {queue.queue: queue.name for queue in batch.queues if queues.count(queue.queue) == 1}
     if unknown := sorted(set(described) - set(known)):
-        raise Fault(
+        raise UnknownName(
             f"--node {one_line(unknown[0])}: no queue of this name is drafted; "
-            f"{suggest(unknown[0], known)}",
-            code="input.unknown-name",
+            f"{suggest(unknown[0], known)}"
         )
     inside = {known[name]: found for name, found in described.items()}
     for queue in batch.queues:

@@ -10,7 +10,7 @@ import os
 import platform
 from pathlib import Path
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnreadableFile, WrongFile
 from plumbline.parse import outputs
 from plumbline.placement import devices
 from plumbline.placement.topology import PlacementError, Topology
@@ -62,14 +62,13 @@ def read(path: Path) -> dict:
         found = json.loads(outputs.read(path).strip().rpartition("\n")[2])
         Topology.of_partition(found["processor"], found["devices"], found["extras"])
     except OSError as err:
-        raise Fault(f"{path}: {err.strerror}", code="input.unreadable-file") from None
+        raise UnreadableFile(f"{path}: {err.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as err:
-        raise Fault(
-            f"{path}: not an output of `python -m plumbline.operate.onboarding.node`: {err!r}",
-            code="input.wrong-file",
+        raise WrongFile(
+            f"{path}: not an output of `python -m plumbline.operate.onboarding.node`: {err!r}"
         ) from None
     except PlacementError as err:
-        raise Fault(f"{path}: {err}", code="input.wrong-file") from None
+        raise WrongFile(f"{path}: {err}") from None
     return found
 
 

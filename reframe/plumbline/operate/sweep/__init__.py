@@ -23,7 +23,7 @@ import fasteners
 
 from plumbline.check import record, session_files
 from plumbline.core import files, paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnknownName, WrongOption
 from plumbline.core.process import is_shell_safe, one_line
 from plumbline.core.text import base_name, pluralize, suggest
 from plumbline.session import preflight
@@ -109,9 +109,8 @@ class Sweep:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
-            raise Fault(
-                f"{path}: is not a sweep: {why}; {suggest(folder.name, names())}",
-                code="input.unknown-name",
+            raise UnknownName(
+                f"{path}: is not a sweep: {why}; {suggest(folder.name, names())}"
             ) from None
 
     def write(self) -> None:
@@ -242,10 +241,7 @@ def create(
 
     preflight.refuse_dry_run(arguments)
     if reservation and not is_shell_safe(reservation):
-        raise Fault(
-            f"--reservation {one_line(reservation)}: not a name of a reservation",
-            code="input.wrong-option",
-        )
+        raise WrongOption(f"--reservation {one_line(reservation)}: not a name of a reservation")
     found = partition_of(system, partition)
     if found["scheduler"] not in ("slurm", "squeue"):
         raise Fault(
@@ -308,10 +304,7 @@ def partition_of(system: str, name: str) -> dict:
     content = configuration.read_system(paths.systems().find(f"{system}.yaml"))
     partitions = {found["name"]: found for found in content["systems"][0]["partitions"]}
     if name not in partitions:
-        raise Fault(
-            f"{system}: no partition {name!r}; {suggest(name, partitions)}",
-            code="input.unknown-name",
-        )
+        raise UnknownName(f"{system}: no partition {name!r}; {suggest(name, partitions)}")
     return partitions[name]
 
 
