@@ -92,7 +92,7 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
         usual = f"{moment(before):%Y%m%dT%H%M%S}" if before else ""
     except Fault as err:
         raise Fault(f"--before {err}", code=err.code) from None
-    known = operating.nodes_of(None)
+    known = operating.known_nodes()
     place = operating.place_of(names, known, system or "", partition)
     sweep = None
     if not no_measure:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.core import paths
+from plumbline.core import files, paths
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import printable_lines
 
@@ -294,13 +294,8 @@ def write(text: str, output: Path | None) -> None:
     if output is None:
         echo(text, nl=not text.endswith("\n"))
         return
-    try:
+    with files.writing(output):
         output.write_text(printable_lines(text), encoding="utf-8")
-    except OSError as err:
-        raise Fault(
-            f"{output}: cannot be written: {err.strerror}: name another file",
-            code="files.not-writable",
-        ) from None
 
 
 def spack_environments(names: tuple[str, ...]) -> list:

@@ -23,7 +23,7 @@ from plumbline.cli.common import (
     warn_skipped,
     write,
 )
-from plumbline.core import formats
+from plumbline.core import files, formats
 from plumbline.core.errors import Fault, WrongFile, WrongOption
 from plumbline.core.text import csv_cell, escape_formula, format_table, pluralize
 
@@ -222,20 +222,15 @@ def export(select, source: Path | None, output: Path | None):
     with History(source, say=warn) as found:
         rows = found.rows(select)
         code = warn_skipped(found)
-    try:
-        with (
-            output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout)
-        ) as file:
-            # On a terminal without control characters; elsewhere --from reads the exact text.
-            safe = csv_cell if file.isatty() else escape_formula
-            csv.writer(file, lineterminator="\n").writerows(
-                [safe(value) if isinstance(value, str) else value for value in row] for row in rows
-            )
-    except OSError as err:
-        raise Fault(
-            f"{output or 'standard output'}: cannot be written: {err.strerror}: name another file",
-            code="files.not-writable",
-        ) from None
+    with (
+        files.writing(output or "standard output"),
+        output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as to,
+    ):
+        # On a terminal without control characters; elsewhere --from reads the exact text.
+        safe = csv_cell if to.isatty() else escape_formula
+        csv.writer(to, lineterminator="\n").writerows(
+            [safe(value) if isinstance(value, str) else value for value in row] for row in rows
+        )
     sys.exit(code)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -40,7 +41,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
 
     Prints what was found, what is unknown, and the next step. No job is submitted without --probe.
     """
-    from plumbline.core import paths
+    from plumbline.core import files, paths
     from plumbline.operate.onboarding import draft, node, probing, steps
 
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
@@ -49,12 +50,9 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
         )
     printed = dry_run or output == "-"
     path = Path(output) if output and not printed else paths.systems().own / f"{name}.yaml"
-    if not printed and path.exists() and not force:
+    if not (printed or force):
         # Before any job is submitted.
-        raise Fault(
-            f"{path}: exists already: --force overwrites it, -o - prints the draft",
-            code="files.exists",
-        )
+        _refuse_existing([path])
     described = {partition: node.read(file) for partition, file in nodes.items()}
     # Standard output may be the draft.
     show = warn if printed else say
@@ -63,11 +61,16 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
         return probing.describe(partition, sys.executable, show)
 
     result = draft.draft(name, partitions, described, probed if probe else None)
-    files = {path: result.text(), **result.files}
+    drafted = {path: result.text(), **result.files}
     if printed:
-        echo(files[path], nl=False)
+        echo(drafted[path], nl=False)
     else:
-        _write(files, force)
+        if not force:
+            _refuse_existing(drafted)
+        for file, text in drafted.items():
+            with files.writing(file, "cannot be written: {}: name another file with -o"):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
     for line in [
         *result.messages,
         *(f"open: {line}" for line in steps.open_items(name, result.content)),
@@ -77,28 +80,16 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
         for file in result.files:
             show(f"{file}: not written, only the system file is printed")
         return
-    for file in files:
+    for file in drafted:
         show(f"{file}: drafted")
     locking = f"`plumbline lock {name}`, then " if result.files else ""
     show(f"next: read {path}; {locking}`plumbline lint --system {name}`")
 
 
-def _write(files: dict[Path, str], force: bool) -> None:
-    """Write all files, or none.
-
-    :raises Fault: if one exists already, and not ``force``; or if one cannot be written.
-    """
-    if existing := [path for path in files if path.exists() and not force]:
-        raise Fault(
-            f"{existing[0]}: exists already: --force overwrites it, -o - prints the draft",
-            code="files.exists",
-        )
-    for path, text in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as err:
+def _refuse_existing(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.exists():
             raise Fault(
-                f"{path}: cannot be written: {err.strerror}: name another file with -o",
-                code="files.not-writable",
-            ) from None
+                f"{path}: exists already: --force overwrites it, -o - prints the draft",
+                code="files.exists",
+            )

@@ -6,13 +6,17 @@ blocks, as opening a FIFO would.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import fasteners
+
+from plumbline.core.errors import Fault
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, follow_links: bool = False) -> int:
@@ -63,19 +67,44 @@ def lock(path: Path) -> fasteners.InterProcessLock:
     return lock
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a whole file, or leave it unchanged.
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a file to create, which replaces another one, or is removed if that fails.
 
-    :raises OSError: if it cannot be written.
+    :raises OSError: if it cannot.
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
         # Always a new file, so that nothing is written through another user's link.
         partial.unlink(missing_ok=True)
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield partial
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a whole file, or leave it unchanged.
+
+    :raises OSError: if it cannot be written.
+    """
+    with replacing(path) as partial, partial.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def writing(
+    path: object, message: str = "cannot be written: {}: name another file"
+) -> Iterator[None]:
+    """Convert the errors of writing a file or folder.
+
+    :arg message: what is wrong, and what to do; ``{}`` is the reason.
+    :raises Fault: if it cannot be written.
+    """
+    try:
+        yield
+    except OSError as err:
+        reason = message.replace("{}", err.strerror or str(err), 1)
+        raise Fault(f"{path}: {reason}", code="files.not-writable") from None

@@ -122,12 +122,10 @@ def publish(clearance: Clearance) -> None:
     time = datetime.datetime.now(datetime.timezone.utc)
     path = paths.results() / "verdicts" / clearance.node
     line = f"{clearance.verdict} {time:%Y-%m-%dT%H:%M:%SZ} {_reason(clearance)}\n"
-    try:
+    with preflight.writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(path, line)
         path.chmod(0o644)
-    except OSError as err:
-        raise Fault(preflight.unwritable(path, err), code="files.not-writable") from None
 
 
 def call(hook: Path, clearance: Clearance) -> str:
@@ -168,10 +166,10 @@ def confirmed(sweep: Sweep, clearance: Clearance) -> Clearance:
     return replace(clearance, verdict="not enough data", reasons=reasons)
 
 
-def nodes_of(source: Path | None) -> list[NodeRow]:
+def known_nodes() -> list[NodeRow]:
     """Return the nodes of the history; none if there is no history yet."""
     try:
-        with History(source) as history:
+        with History() as history:
             return history.nodes()
     except Fault as fault:
         if fault.code not in ("history.empty", "history.not-found"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jinja2
 
-from plumbline.core import paths
+from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 
 _README = Path(__file__).with_name("site_folder.md.j2")
@@ -33,7 +33,9 @@ def lay_out(folder: Path) -> None:
     """
     template = jinja2.Template(_README.read_text(encoding="utf-8"), keep_trailing_newline=True)
     text = template.render(export=export(folder))
-    try:
+    if folder.exists() and not folder.is_dir():
+        raise Fault(f"{folder}: is a file: give a folder", code="files.exists")
+    with files.writing(folder, "cannot be created ({}): give a folder that you can write"):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise Fault(
@@ -47,13 +49,6 @@ def lay_out(folder: Path) -> None:
             (folder / name / ".gitkeep").touch()
         (folder / ".gitignore").write_text(_IGNORED, encoding="utf-8")
         (folder / "README.md").write_text(text, encoding="utf-8")
-    except FileExistsError:
-        raise Fault(f"{folder}: is a file: give a folder", code="files.exists") from None
-    except OSError as err:
-        raise Fault(
-            f"{folder}: cannot be created ({err.strerror}): give a folder that you can write",
-            code="files.not-writable",
-        ) from None
 
 
 def shell_commands() -> str:

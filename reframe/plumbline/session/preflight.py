@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import reframe.core.runtime as rt
 
 from plumbline.check import states
-from plumbline.core import paths
+from plumbline.core import files, paths
 from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
@@ -151,28 +150,10 @@ def claim_machine(testcases, name: str) -> HostLock | None:
         ) from None
 
 
-@contextlib.contextmanager
-def writable(folder: Path) -> Iterator[None]:
-    """Convert the errors of writing to a folder.
+def writable(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Convert the errors of writing to a file or folder of the results.
 
-    :raises Fault: if the folder cannot be written, or files in it cannot be locked.
+    :raises Fault: if it cannot be written.
     """
-    try:
-        yield
-    except OSError as err:
-        raise Fault(unwritable(folder, err), code="files.not-writable") from None
-    except threading.ThreadError as err:
-        # fasteners raises it for a file system without locks.
-        raise Fault(
-            f"{folder}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a folder on a file "
-            f"system with locks",
-            code="files.no-locks",
-        ) from None
-
-
-def unwritable(folder: Path, err: OSError) -> str:
-    """Return the message for a file or folder of the results that cannot be written."""
-    return (
-        f"{folder}: cannot be written ({err.strerror}): free some space, or set PLUMBLINE_RESULTS "
-        f"to a writable folder"
-    )
+    return files.writing(path, "cannot be written ({}): free some space, or set PLUMBLINE_RESULTS "
+                               "to a writable folder")  # fmt: skip

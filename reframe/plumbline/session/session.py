@@ -485,9 +485,10 @@ class Session(executors.TaskEventListener):
         """Write what the records do not have."""
         end = session_files.SessionEnd(code=self.exit_code, notes=self.notes, faults=self.faults)
         try:
-            session_files.write_end(self.folder, end)
-        except OSError as err:
-            print(f"plumbline: {preflight.unwritable(self.folder, err)}")
+            with preflight.writable(self.folder):
+                session_files.write_end(self.folder, end)
+        except Fault as err:
+            print(f"plumbline: {err}")
 
     @property
     def exit_code(self) -> int:

@@ -117,11 +117,9 @@ def _locked(folder: Path, system: str) -> Iterator[int]:
     :raises Fault: if another nightly holds it, or it cannot be locked.
     """
     path = folder / f"nightly-{system}.lock"
-    try:
+    with preflight.writable(path):
         folder.mkdir(parents=True, exist_ok=True)
         file = files.open_regular(path, os.O_RDWR | os.O_CREAT)
-    except OSError as err:
-        raise Fault(preflight.unwritable(path, err), code="files.not-writable") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -116,11 +116,9 @@ class Sweep:
     def write(self) -> None:
         """Store it atomically."""
         path = self.folder / "sweep.json"
-        try:
+        with preflight.writable(path):
             (self.folder / "nodes").mkdir(parents=True, exist_ok=True)
             files.write_atomically(path, json.dumps(asdict(self), indent=1))
-        except OSError as err:
-            raise Fault(preflight.unwritable(path, err), code="files.not-writable") from None
 
     def state(self, node: str) -> State:
         """Return the state of a node, from its job's files and its session."""
