@@ -9,7 +9,7 @@ Each module asks the commands of one batch system, and has
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,7 @@ class Hardware:
         return f"{inside}, {self.gpus[1]} GPUs" if self.gpus[1] else inside
 
 
-@dataclass(frozen=True)
+@dataclass
 class Queue:
     """A queue's nodes of one kind, which become a partition.
 
@@ -57,8 +57,8 @@ class Queue:
     name: str
     nodes: tuple[str, ...]
     hardware: Hardware
-    access: tuple[str, ...]
     memory: int = 0
+    access: tuple[str, ...] = ()
     limits: str = ""
     extras: Mapping[str, Any] = field(default_factory=dict)
     reserved: str = ""
@@ -83,29 +83,36 @@ class Batch:
     queues: list[Queue] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
-    def wants(self, name: str, wanted: list[str]) -> bool:
-        """Return whether a queue is to be drafted; one with a strange name never is."""
-        if wanted and name not in wanted:
-            return False
-        if not is_shell_safe(name):
-            self.skip(name, "its name is not safe in a job script")
-            return False
-        return True
+    def chosen(self, known: Collection[str], wanted: list[str]) -> Iterator[str]:
+        """Yield the queues to draft, and report those that do not exist or have a strange name.
+
+        :arg wanted: by default all. A queue without a name is the only one.
+        """
+        if unknown := [name for name in wanted if name not in known]:
+            self.messages.append(f"no partition {', '.join(map(one_line, unknown))}: skipped")
+        for name in known:
+            if name in wanted or not (wanted and name):
+                if name and not is_shell_safe(name):
+                    self.skip(name, "its name is not safe in a job script")
+                else:
+                    yield name
 
     def skip(self, name: str, why: str) -> None:
         """Report a queue that is not drafted."""
         self.messages.append(f"partition {one_line(name)}: skipped, {why}")
 
-    def report_unknown(self, wanted: list[str], known: Mapping[str, Any]) -> None:
-        """Report the wanted queues that do not exist."""
-        if unknown := [name for name in wanted if name not in known]:
-            self.messages.append(f"no partition {', '.join(map(one_line, unknown))}: skipped")
+    def add(
+        self, name: str, nodes: Mapping[str, tuple[Hardware, int]], without: str
+    ) -> Queue | None:
+        """Add and return a queue with the most numerous kind of its nodes, and report that there
+        are others. Without nodes, it is skipped.
 
-    def largest(
-        self, name: str, nodes: Mapping[str, tuple[Hardware, int]]
-    ) -> tuple[tuple[str, ...], Hardware, int]:
-        """Return the names, the hardware and the MiB of a queue's most numerous kind of nodes, and
-        report that there are others."""
+        :arg nodes: name -> hardware and MiB.
+        :arg without: the reason for that.
+        """
+        if not nodes:
+            self.skip(name, without)
+            return None
         kinds: dict[Hardware, list[str]] = {}
         for node, (hardware, _) in nodes.items():
             kinds.setdefault(hardware, []).append(node)
@@ -116,7 +123,10 @@ class Batch:
                 f"{pluralize(len(names), 'node')} like {one_line(names[0])}; select them in "
                 f"`access`"
             )
-        return tuple(names), hardware, min(nodes[node][1] for node in names)
+        memory = min(nodes[node][1] for node in names)
+        queue = Queue(name, identifier(name or "batch"), tuple(names), hardware, memory)
+        self.queues.append(queue)
+        return queue
 
 
 def identifier(text: str) -> str:

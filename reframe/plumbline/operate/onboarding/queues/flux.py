@@ -5,7 +5,7 @@ from __future__ import annotations
 from reframe.utility import nodelist_expand
 
 from plumbline.core.process import capture, one_line
-from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, identifier
+from plumbline.operate.onboarding.queues import Batch, Hardware
 
 COMMAND = "flux"
 
@@ -25,28 +25,17 @@ def find(wanted: list[str]) -> Batch | None:
     # "commands: 0.66.0", and further lines.
     version = (capture("flux", "--version") or "").partition("\n")[0].rpartition(":")[2]
     batch = Batch(f"Flux {one_line(version)}", "flux-batch", "flux-run")
-    rows = [line.split("|") for line in listed.splitlines() if line.count("|") == 2]
-    batch.report_unknown(wanted, {name.strip(): None for name, *_ in rows})
-    for name, submission, limit in ([cell.strip() for cell in row] for row in rows):
-        if name and not batch.wants(name, wanted):
-            continue
+    rows = [[cell.strip() for cell in line.split("|")]
+            for line in listed.splitlines() if line.count("|") == 2]  # fmt: skip
+    queues = {name: (submission, limit) for name, submission, limit in rows}
+    for name in batch.chosen(queues, wanted):
+        submission, limit = queues[name]
         if submission != "enabled":
             batch.skip(name, "it does not accept jobs")
             continue
-        members = _members(name)
-        if not members:
-            batch.skip(name, "flux resource lists none of its nodes")
-            continue
-        nodes, hardware, _ = batch.largest(name, members)
-        queue = [f"--queue={name}"] if name else []
-        batch.queues.append(Queue(
-            queue=name,
-            name=identifier(name or "batch"),
-            nodes=nodes,
-            hardware=hardware,
-            access=(*queue, "--exclusive"),
-            limits=f"time limit {one_line(limit)}",
-        ))  # fmt: skip
+        if queue := batch.add(name, _members(name), "flux resource lists none of its nodes"):
+            queue.access = (*([f"--queue={name}"] if name else []), "--exclusive")
+            queue.limits = f"time limit {one_line(limit)}"
     return batch
 
 

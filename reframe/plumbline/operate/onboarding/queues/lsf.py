@@ -6,7 +6,7 @@ import re
 import shutil
 
 from plumbline.core.process import capture, one_line
-from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, identifier, mebibytes
+from plumbline.operate.onboarding.queues import Batch, Hardware, mebibytes
 
 COMMAND = "bqueues"
 
@@ -31,29 +31,18 @@ def find(wanted: list[str]) -> Batch | None:
     # CSM, as on Summit: jobs get whole nodes, and jsrun starts the tasks of any MPI.
     csm = shutil.which("jsrun") is not None
     batch = Batch(version.partition(",")[0], "lsf", "jsrun" if csm else "mpiexec", of_mpi=not csm)
-    batch.report_unknown(wanted, status)
-    for name, state in status.items():
-        if not batch.wants(name, wanted):
-            continue
+    for name in batch.chosen(status, wanted):
+        state = status[name]
         if not state.startswith("Open"):
             batch.skip(name, f"its status is {one_line(state)}")
             continue
         details = capture("bqueues", "-l", name) or ""
         members = {host: hosts[host] for host in _members(details, [*hosts]) if host in hosts}
-        if not members:
-            batch.skip(name, "lshosts lists none of its hosts")
-            continue
-        names, hardware, memory = batch.largest(name, members)
         limit = re.search(r"^\s*RUNLIMIT\s*\n\s*([\d.]+ min)", details, re.M)
-        batch.queues.append(Queue(
-            queue=name,
-            name=identifier(name),
-            nodes=names,
-            hardware=hardware,
-            access=(f"-q {name}",) if csm else (f"-q {name}", "-x"),
-            memory=memory,
-            limits=f"status {one_line(state)}, time limit {limit[1] if limit else 'unknown'}",
-        ))  # fmt: skip
+        if queue := batch.add(name, members, "lshosts lists none of its hosts"):
+            queue.access = (f"-q {name}",) if csm else (f"-q {name}", "-x")
+            longest = limit[1] if limit else "unknown"
+            queue.limits = f"status {one_line(state)}, time limit {longest}"
     return batch
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from plumbline.core.process import capture, one_line
-from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, identifier, mebibytes
+from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, mebibytes
 
 COMMAND = "qstat"
 
@@ -23,18 +23,20 @@ def find(wanted: list[str]) -> Batch | None:
         return None
     version = one_line((capture("qstat", "--version", stderr=True) or "").split("\n")[0])
     is_pbs = version.startswith("pbs_version")
-    name = f"PBS {version.rpartition(' ')[2]}" if is_pbs else f"Torque, {version}"
-    batch = Batch(name, "pbspro" if is_pbs else "torque", "mpiexec", of_mpi=True)
-    batch.report_unknown(wanted, queues)
-    for queue, fields in queues.items():
-        if batch.wants(queue, wanted) and not (why := _why_not(fields)):
-            members = _members(queue, fields, nodes)
-            if members:
-                batch.queues.append(_queue(batch, queue, fields, members, is_pbs))
-            else:
-                batch.skip(queue, "pbsnodes lists no node that it can use")
-        elif batch.wants(queue, wanted):
-            batch.skip(queue, why)
+    title = f"PBS {version.rpartition(' ')[2]}" if is_pbs else f"Torque, {version}"
+    batch = Batch(title, "pbspro" if is_pbs else "torque", "mpiexec", of_mpi=True)
+    for name in batch.chosen(queues, wanted):
+        fields = queues[name]
+        if why := _why_not(fields):
+            batch.skip(name, why)
+            continue
+        members = _members(name, fields, nodes)
+        if queue := batch.add(name, members, "pbsnodes lists no node that it can use"):
+            queue.access = _access(queue) if is_pbs else (f"-q {name}",)
+            limit = one_line(fields.get("resources_max.walltime", "")) or "unknown"
+            queue.limits = f"time limit {limit}"
+            if least := _seconds(fields.get("resources_min.walltime", "")):
+                queue.extras = {"least_time": least}
     return batch
 
 
@@ -108,31 +110,10 @@ def _hardware(node: dict[str, str]) -> tuple[Hardware, int]:
     return Hardware(cpus, gpus=("", gpus)), mebibytes(memory)
 
 
-def _queue(
-    batch: Batch,
-    queue: str,
-    fields: dict[str, str],
-    members: dict[str, tuple[Hardware, int]],
-    is_pbs: bool,
-) -> Queue:
-    names, hardware, memory = batch.largest(queue, members)
-    access = [f"-q {queue}"]
-    if is_pbs:
-        access.append("-l place=scatter:excl")
-        # Without a hyphen, ReFrame adds it to `select`.
-        access += [f"ngpus={hardware.gpus[1]}"] if hardware.gpus[1] else []
-    least = _seconds(fields.get("resources_min.walltime", ""))
-    limit = one_line(fields.get("resources_max.walltime", "")) or "unknown"
-    return Queue(
-        queue=queue,
-        name=identifier(queue),
-        nodes=names,
-        hardware=hardware,
-        access=tuple(access),
-        memory=memory,
-        limits=f"time limit {limit}",
-        extras={"least_time": least} if least else {},
-    )
+def _access(queue: Queue) -> tuple[str, ...]:
+    gpus = queue.hardware.gpus[1]
+    # Without a hyphen, ReFrame adds it to `select`.
+    return (f"-q {queue.queue}", "-l place=scatter:excl", *([f"ngpus={gpus}"] if gpus else []))
 
 
 def _seconds(text: str) -> int:

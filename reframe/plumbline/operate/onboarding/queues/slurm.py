@@ -29,11 +29,9 @@ def find(wanted: list[str]) -> Batch | None:
     batch = Batch(slurm.version(), scheduler, "srun", {"use_nodes_option": True})
     if not slurm.has_topology():
         batch.messages.append("Slurm knows no switches: `plumbline screen` cannot flag any")
-    batch.report_unknown(wanted, settings)
-    for name, fields in settings.items():
-        if batch.wants(name, wanted):
-            kinds = _draftable(batch, name, slurm.kinds(name, nodes))
-            batch.queues += [_queue(kind, fields) for kind in kinds]
+    for name in batch.chosen(settings, wanted):
+        kinds = _draftable(batch, name, slurm.kinds(name, nodes))
+        batch.queues += [_queue(kind, settings[name]) for kind in kinds]
     return batch
 
 
