@@ -55,7 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_each_program_that_is_built_here_has_a_case(built: dict[str, str]):
     """What does not run has the reason that the page has."""
-    found = plan.plan_cases("local", [str(paths.ROOT / "checks")], [], **built)
+    found = plan.preview("local", [str(paths.ROOT / "checks")], [], **built).cases
     plain = coverage_page.counted(found)
     assert all(plain[program] for program in PROGRAMS), plain
     codes = {case.code for case in found if coverage_page.benchmark_of(case.case) == "gpcnet"}

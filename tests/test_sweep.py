@@ -28,7 +28,7 @@ from plumbline.core.errors import Fault
 from plumbline.history.rows import NodeRow
 from plumbline.operate import sweep
 from plumbline.operate.sweep import due, nodes
-from plumbline.session.plan import plan_cases, reframe
+from plumbline.session.plan import preview, reframe
 from plumbline.site import configuration, slurm
 
 #: The whole set of each node's session in these tests.
@@ -225,10 +225,9 @@ def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
         "on-socket", "off-node", "full-node"]})  # fmt: skip
     for name, value in testbed.env.items():
         monkeypatch.setenv(name, value)
-    every = {case.case for case in plan_cases(testbed.name, [str(CHECKS)], [])}
-    on_node = plan_cases(
-        testbed.name, [str(CHECKS)], [], **{configuration.ON_NODE: f"{testbed.name}:node"}
-    )
+    every = {case.case for case in preview(testbed.name, [str(CHECKS)], []).cases}
+    variables = {configuration.ON_NODE: f"{testbed.name}:node"}
+    on_node = preview(testbed.name, [str(CHECKS)], [], **variables).cases
     assert {case.case for case in on_node} == {
         case for case in every if "off-node" not in case and "node_pairs" not in case
     }

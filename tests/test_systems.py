@@ -44,9 +44,8 @@ def test_no_shipped_file_writes_to_the_root_of_a_shared_file_system(path: Path):
 
 def test_cases_of_another_system_are_planned():
     """A dry run lays out the tasks of another machine, and reports what is missing."""
-    cases = plan.plan_cases(
-        "reedbush-u", [str(paths.ROOT / "checks")], ["-n", "imb_p2p%.*PingPong"]
-    )
+    pingpong = ["-n", "imb_p2p%.*PingPong"]
+    cases = plan.preview("reedbush-u", [str(paths.ROOT / "checks")], pingpong).cases
     assert {case.case.rpartition("@")[2].partition("+")[0] for case in cases} == {
         "reedbush-u:u-regular"
     }

@@ -107,7 +107,7 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
             continue
         with History(say=warn) as history:
             select = Selection(system=place[0], partition=place[1])
-            sessions = (operating.sessions_of(sweep, node) if sweep
+            sessions = (sorted(folder.name for folder in sweep.sessions(node)) if sweep
                         else clearing.latest(history, node, select))  # fmt: skip
             one = clearing.clear_node(history, node, sessions, select, usual, names, rules)
             found.append(operating.confirmed(sweep, one) if sweep else one)

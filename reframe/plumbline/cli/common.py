@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -256,13 +256,11 @@ def warn_skipped(history) -> int:
     return warn_damaged(history.faults)
 
 
-def warn_damaged(faults: Iterable[str]) -> int:
+def warn_damaged(faults: Collection[str]) -> int:
     """Print the places that could not be read. Return 2 if there are any, else 0."""
-    code = 0
     for fault in faults:
         warn(with_code(f"skipped: {fault}", "history.damaged"))
-        code = 2
-    return code
+    return 2 if faults else 0
 
 
 @contextlib.contextmanager
@@ -304,3 +302,14 @@ def spack_environments(names: tuple[str, ...]) -> list:
 
     found = [known for name in names for known in environments.find(name)]
     return list(dict.fromkeys(found)) if names else environments.list_environments()
+
+
+def folded(nodes: list[str]) -> str:
+    """Return a list of nodes in the notation of schedulers: n[1-3,7]."""
+    from reframe.utility import nodelist_abbrev
+
+    try:
+        return nodelist_abbrev(nodes)
+    except Exception:
+        # Names that are not host names.
+        return ",".join(nodes)

@@ -11,6 +11,7 @@ import click
 
 from plumbline.cli.common import (
     complete_session,
+    folded,
     output_option,
     selection_options,
     warn,
@@ -117,7 +118,7 @@ def _text(found) -> str:
         also = any(flag.waiver for flag in found.flagged if flag.drained)
         lines += [
             "to drain them, what is waived included:" if also else "to drain them:",
-            f"  scontrol update nodename={shlex.quote(_folded(nodes))} state=drain "
+            f"  scontrol update nodename={shlex.quote(folded(nodes))} state=drain "
             f"reason='plumbline screen: slow'",
         ]
     if nodes := found.retest():
@@ -126,7 +127,7 @@ def _text(found) -> str:
             fill(f"plumbline: measure these again tonight, three times each ("
                  f"{pluralize(len(found.suspects), 'suspect')}, of them "
                  f"{pluralize(pairs, 'pair')}; and the newly flagged):"),
-            f"  {_folded(nodes)}",
+            f"  {folded(nodes)}",
         ]  # fmt: skip
     waived = len(found.flagged) - len(found.failing)
     count = f"{len(found.flagged)} flagged" + (f" ({waived} waived)" if waived else "")
@@ -145,14 +146,3 @@ def _evidence(flag) -> str:
     more = len(flag.evidence) - 1
     figures = [*flag.evidence[:1], f"and {more} more" if more > 0 else ""]
     return "; ".join(filter(None, [*figures, flag.note]))
-
-
-def _folded(nodes: list[str]) -> str:
-    """Return a list of nodes in the notation of schedulers: n[1-3,7]."""
-    from reframe.utility import nodelist_abbrev
-
-    try:
-        return nodelist_abbrev(nodes)
-    except Exception:
-        # Names that are not host names.
-        return ",".join(nodes)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from plumbline.cli.common import SPAN, say, system_option
+from plumbline.cli.common import SPAN, folded, say, system_option
 from plumbline.core.errors import WrongOption
 from plumbline.core.text import pluralize
 
@@ -115,13 +115,6 @@ def _select(found, older_than: timedelta | None, budget: timedelta | None) -> No
 def _say_skipped(found) -> None:
     for node, why in found.skipped.items():
         say(f"{node}: skipped: {why}")
-
-
-def folded(nodes: list[str]) -> str:
-    """Return a list of nodes in the notation of schedulers: n[1-3,7]."""
-    from reframe.utility import nodelist_abbrev
-
-    return nodelist_abbrev(nodes)
 
 
 def expanded(text: str, what: str) -> list[str]:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from plumbline.analysis.clear import Clearance
-from plumbline.check import record, session_files
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.process import one_line
@@ -175,19 +174,6 @@ def known_nodes() -> list[NodeRow]:
         if fault.code not in ("history.empty", "history.not-found"):
             raise
         return []
-
-
-def sessions_of(sweep: Sweep, node: str) -> list[str]:
-    """Return the sessions in which a sweep measured a node."""
-    found = []
-    for folder in session_files.sessions(paths.results()):
-        try:
-            extras = session_files.read_plan(folder).get("extras", {})
-        except (OSError, record.Damaged):
-            continue
-        if (extras.get("sweep"), extras.get("node")) == (sweep.name, node):
-            found.append(folder.name)
-    return found
 
 
 def _about(state: State) -> str:

@@ -100,13 +100,6 @@ class Preview:
     unloaded: list[str]
 
 
-def plan_cases(
-    system: str | None, checks: list[str], arguments: list[str], **env: str
-) -> list[PlannedCase]:
-    """Return the test cases of a system, see :func:`preview`."""
-    return preview(system, checks, arguments, **env).cases
-
-
 @functools.cache
 def programs() -> dict[str, list[str]]:
     """Return the programs of the shipped checks -> the features of an environment that has it."""

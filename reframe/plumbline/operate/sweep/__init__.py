@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault, UnknownName, WrongOption
 from plumbline.core.process import is_shell_safe, one_line
 from plumbline.core.text import base_name, pluralize, suggest
-from plumbline.session import preflight
+from plumbline.operate.sweep.nodes import available
+from plumbline.session import plan, preflight
 from plumbline.session.inventory_check import case_of, planned_case
 from plumbline.site import configuration, slurm
 
@@ -162,17 +164,22 @@ class Sweep:
         message = {0: "OK", 1: "faults found"}.get(code, "inconclusive")
         return State("measured", message + lacks, code, session)
 
-    def _session(self, node: str) -> tuple[str, bool]:
-        """Return the session of a node in this sweep, and whether it has ended."""
-        nodes = self.claim(node).parent
-        before = {_text(cut / "session") for cut in nodes.glob(f"{node}.cut-*")}
+    def sessions(self, node: str) -> Iterator[Path]:
+        """Yield the folders of a node's sessions in this sweep, the newest first."""
         for folder in reversed(session_files.sessions(paths.results())):
             # Only the day, since a node's clock may be slow.
             if folder.name[:8] < self.name[:8]:
                 break
             extras = _plan(folder).get("extras", {})
-            is_of_node = (extras.get("sweep"), extras.get("node")) == (self.name, node)
-            if is_of_node and folder.name not in before:
+            if (extras.get("sweep"), extras.get("node")) == (self.name, node):
+                yield folder
+
+    def _session(self, node: str) -> tuple[str, bool]:
+        """Return the session of a node's last job, and whether it has ended."""
+        nodes = self.claim(node).parent
+        before = {_text(cut / "session") for cut in nodes.glob(f"{node}.cut-*")}
+        for folder in self.sessions(node):
+            if folder.name not in before:
                 return folder.name, (folder / "end.json").is_file()
         return "", False
 
@@ -234,9 +241,6 @@ def create(
     :raises Fault: if there is no node or no test case, the scheduler is not Slurm, or the
         reservation's name is not safe in a job script.
     """
-    from plumbline.operate.sweep.nodes import available
-    from plumbline.session import plan
-
     preflight.refuse_dry_run(arguments)
     if reservation and not is_shell_safe(reservation):
         raise WrongOption(f"--reservation {one_line(reservation)}: not a name of a reservation")
@@ -251,8 +255,8 @@ def create(
         reasons = "; ".join(f"{node}: {why}" for node, why in skipped.items())
         raise Fault(f"partition {partition}: no node is available: {reasons}",
                     code="scheduler.no-node")  # fmt: skip
-    cases = plan.plan_cases(system, paths.checks(), arguments,
-                            **{configuration.ON_NODE: f"{system}:{partition}"})  # fmt: skip
+    on_node = {configuration.ON_NODE: f"{system}:{partition}"}
+    cases = plan.preview(system, paths.checks(), arguments, **on_node).cases
     # Ten seconds for ReFrame's own work on each case.
     limit = seconds or 300 + sum(case.seconds + 10 for case in cases)
     return Sweep(
@@ -276,8 +280,6 @@ def resume(name: str, jobs: int | None) -> Sweep:
 
     :raises Fault: if there is no such sweep.
     """
-    from plumbline.operate.sweep.nodes import available
-
     found = Sweep.read(folder_of(name))
     if not found.named:
         up, down = available(partition_of(found.system, found.partition), found.reservation)
