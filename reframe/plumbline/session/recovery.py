@@ -19,8 +19,9 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from plumbline.check import record, result, session_files
 from plumbline.core import files
@@ -296,48 +297,30 @@ def _jobs(folder: Path, plan: session_files.Plan) -> tuple[list[str], str]:
     unknown = [f"its jobs in {name} may still exist" for name in sorted(schedulers - {*_SLURM})]
     found: list[str] = []
     if schedulers & {*_SLURM}:
-        command = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%Z"]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_PATIENCE, check=True
-            )
-        except (OSError, subprocess.SubprocessError) as err:
-            unknown.append(f"its jobs could not be listed: {_error(err)}")
-        else:
-            inside = os.path.realpath(folder) + "/"
-            jobs = [line.split("|", 1) for line in done.stdout.splitlines() if "|" in line]
-            found = [
-                job for job, place in jobs if (os.path.realpath(place) + "/").startswith(inside)
-            ]
+        listed, error = _asked(
+            "squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%Z"
+        )
+        if error:
+            unknown.append(f"its jobs could not be listed: {error}")
+        inside = os.path.realpath(folder) + "/"
+        jobs = [line.split("|", 1) for line in listed.splitlines() if "|" in line]
+        found = [job for job, place in jobs if (os.path.realpath(place) + "/").startswith(inside)]
     return found, "; ".join(unknown)
 
 
-def _error(err: Exception) -> str:
-    """Return the last line of a command that failed, or why it could not be run."""
-    text = (getattr(err, "stderr", None) or str(err)).strip()
-    return text.splitlines()[-1] if text else type(err).__name__
-
-
-def _cancel(jobs: list[str]) -> str:
-    """Cancel jobs of Slurm, and return an error message or nothing."""
+def _asked(*command: str) -> tuple[str, str]:
+    """Return what a command of Slurm prints, and if it fails, its last line or why."""
     try:
-        subprocess.run(
-            ["scancel", *jobs], capture_output=True, text=True, timeout=_PATIENCE, check=True
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_PATIENCE, check=True
         )
     except (OSError, subprocess.SubprocessError) as err:
-        return f"scancel: {_error(err)}"
-    return ""
+        text = (getattr(err, "stderr", None) or str(err)).strip()
+        return "", text.splitlines()[-1] if text else type(err).__name__
+    return done.stdout, ""
 
 
 # -- records -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Killed:
-    """A session that was killed, for its records."""
-
-    name: str
-    extras: dict[str, str] = field(default_factory=dict)
 
 
 def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) -> None:
@@ -348,7 +331,6 @@ def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) ->
         return
     try:
         plan = session_files.read_plan(folder)
-        planned, killed = plan["cases"], _Killed(folder.name, plan["extras"])
     except FileNotFoundError:
         # Killed before its plan: nothing was submitted.
         (folder / running.FILE).unlink(missing_ok=True)
@@ -365,16 +347,17 @@ def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) ->
     jobs, unknown = _jobs(folder, plan)
     if jobs:
         # A sweep's jobs run separate sessions, which continue; the sweep reports them.
-        kept = orphans == "keep" or "sweep" in killed.extras
+        kept = orphans == "keep" or "sweep" in plan["extras"]
         message = f"its jobs are still in the queue: {' '.join(jobs)}"
         say(f"session {folder.name} was killed; {message}: {'kept' if kept else 'cancelling them'}")
         notes.append(f"{message}: {'kept' if kept else 'cancelled'}")
-        unknown = "; ".join(filter(None, [unknown, "" if kept else _cancel(jobs)]))
+        _, error = ("", "") if kept else _asked("scancel", *jobs)
+        unknown = "; ".join(filter(None, [unknown, error and f"scancel: {error}"]))
     if unknown:
         say(f"session {folder.name} was killed; {unknown}")
         notes.append(unknown)
     try:
-        results = _record_missing(folder, killed, planned, say)
+        results = _record_missing(folder, plan, say)
         code = summary.exit_code(results)
         session_files.write_end(folder, {"code": code, "notes": notes, "faults": []})
         (folder / running.FILE).unlink(missing_ok=True)
@@ -382,12 +365,13 @@ def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) ->
         say(f"session {folder.name} was killed, and its unfinished cases cannot be recorded: {err}")
 
 
-def _record_missing(folder: Path, killed: _Killed, planned: dict, say: Callable) -> Counter:
+def _record_missing(folder: Path, plan: session_files.Plan, say: Callable) -> Counter:
     """Record each planned case that has no record as never finished.
 
     :returns: the session's cases by result.
     """
-    path = folder / "records.jsonl"
+    path, planned = folder / "records.jsonl", plan["cases"]
+    killed = SimpleNamespace(name=folder.name, extras=plan["extras"])
     if _truncate(path):
         say(f"{path}: its last line was cut off with the session, and is removed")
     # The case of a damaged line counts as one without a record.
