@@ -99,7 +99,8 @@ def _checks(
 
     :arg name: of the system that ``system`` or this host's name means.
     """
-    known = lookup.loaded(paths.reference()).tables.foms.keys()
+    tables = lookup.loaded(paths.reference())
+    known = tables.tables.foms.keys()
     try:
         everything = {configuration.ALL_SCALES: "1"}
         found = plan.preview(system, [*paths.checks(), *checks], [], **everything)
@@ -107,7 +108,7 @@ def _checks(
         if err.code == "session.nothing-selected" and name not in systems:
             return [_no_case(name)]
         return [*err.coded().splitlines(), *of_systems.unknown_features(systems, known)]
-    messages += unloaded(found, lookup.loaded(paths.reference()).tables)
+    messages += unloaded(found, tables.tables)
     path, names = waivers.path_of(paths.reference()), [case.case for case in found.cases]
     faults = [
         *found.misfits,
@@ -119,7 +120,6 @@ def _checks(
         before = inventory.read(found.system)
     except Fault as err:
         return [*faults, *str(err).splitlines()]
-    tables = lookup.loaded(paths.reference())
     if before and not accept:
         faults += _differences(found, before, tables, checks)
         messages.append(f"{found.system}: {_counts(before)}")

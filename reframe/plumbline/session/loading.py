@@ -40,7 +40,8 @@ class Loading:
 
     def __init__(self, arguments: Sequence[str]):
         named = configuration.option_values(arguments, "-c", "--checkpath")
-        self.folders = [name for name in named if str(Path(name).resolve()) not in _always()]
+        always = {Path(check).resolve() for check in paths.checks()}
+        self.folders = [name for name in named if Path(name).resolve() not in always]
         self.checks: set[str] = set()
         self.cases: set[str] = set()
         self.misfits: list[needs.Misfit] = []
@@ -72,7 +73,7 @@ class Loading:
         self.checks = {check.display_name.split()[0] for check in checks}
         self.misfits = self._selected_misfits(checks)
         if complete:
-            known = {_class_name(check): {*type(check).var_space} for check in checks}
+            known = {type(check).__name__: {*type(check).var_space} for check in checks}
             lacking = {name: set(loader.unset_vars(name)) for name in known}
             for variable in self._variables:
                 _check_variable(variable, known, lacking, set(of_class.values()))
@@ -87,15 +88,6 @@ class Loading:
         if names := self._narrowing.get("name"):
             return [misfit for misfit in misfits if needs.is_named(misfit.check, names)]
         return [misfit for misfit in misfits if misfit.wanted or not fitting]
-
-
-def _always() -> set[str]:
-    """Return the paths of the checks that are loaded without ``-c``."""
-    return {str(Path(check).resolve()) for check in paths.checks()}
-
-
-def _class_name(check: RegressionTest) -> str:
-    return type(check).__name__
 
 
 def _load_all(

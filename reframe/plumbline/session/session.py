@@ -397,8 +397,13 @@ class Session(executors.TaskEventListener):
             return self.exit_code
         self._record_unfinished()
         self._note_misfits()
-        plain = not self.supervised
-        unchecked = self._compare_plain() if plain else ""
+        plain, unchecked = not self.supervised, ""
+        if plain:
+            changed, new, unchecked = inventory_check.of_plain(
+                self.planned, self.records, self.loading.folders
+            )
+            self.faults += changed
+            self.notes += new
         strict = self._note_warnings()
         unjudged = any(f.code == "case.phase-skipped" for f in self.records)
         print(printable_lines(summary.table(self.records, len(self.planned))))
@@ -468,18 +473,6 @@ class Session(executors.TaskEventListener):
             return False
         self.faults += [f"strict: {line}" for line in strict]
         return bool(strict)
-
-    def _compare_plain(self) -> str:
-        """Compare a session of the plain command with the inventory.
-
-        :returns: what was not compared.
-        """
-        changed, new, unchecked = inventory_check.of_plain(
-            self.planned, self.records, self.loading.folders
-        )
-        self.faults += changed
-        self.notes += new
-        return unchecked
 
     def _write_end(self) -> None:
         """Write what the records do not have."""
