@@ -281,17 +281,15 @@ class Testbed:
 
     # -- the system ---------------------------------------------------------------------------
 
+    def wheels(self, name: str = "pip") -> None:
+        """Add an environment with the wheels' programs, and write the system."""
+        extras = {"extras": {"provider": "pip"}, "target_systems": [self.name]}
+        self.environments.append({"name": name, "features": ["imb"], **extras})
+        self.write()
+
     def lacking(self) -> None:
         """Add an environment whose program is not installed, and write the system."""
-        self.environments.append(
-            {
-                "name": "lacks",
-                "features": ["imb"],
-                "extras": {"provider": "pip"},
-                "target_systems": [self.name],
-            }
-        )
-        self.write()
+        self.wheels("lacks")
         self.env["PLUMBLINE_TOOLS"] = str(self.folder / "no-tools")
 
     def environment(
@@ -389,6 +387,11 @@ class Testbed:
         return path
 
     # -- commands -----------------------------------------------------------------------------
+
+    def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Give this process the environment variables of its commands."""
+        for name, value in self.env.items():
+            monkeypatch.setenv(name, value)
 
     def session_folders(self) -> set[Path]:
         return {path.parent for path in self.results.glob("sessions/*/plan.json")}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from conftest import BIN, records_of
+import cluster
+import pytest
+from conftest import BIN, MPICH, records_of
 
 
 class LoginNode:
@@ -56,3 +59,20 @@ class LoginNode:
             for fields in records_of(folder)
             if fields["extras"].get("node")
         )
+
+
+@pytest.fixture(name="virtual", scope="module")
+def virtual_() -> Iterator[cluster.Cluster]:
+    with cluster.brought_up() as found:
+        yield found
+
+
+@pytest.fixture(name="site")
+def site_(tmp_path: Path, virtual: cluster.Cluster) -> Iterator[LoginNode]:
+    """A login node with a drafted system file."""
+    if not (MPICH / "mpiexec").is_file():
+        pytest.skip(f"{MPICH / 'mpiexec'} does not exist: run make setup")
+    found = LoginNode(tmp_path, virtual)
+    found.draft()
+    yield found
+    virtual.repair()

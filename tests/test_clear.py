@@ -8,7 +8,6 @@ import io
 import json
 import stat
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 from bench import sweep as bench_sweep
 from bench.clear import Site, outcomes
 from conftest import ROOT, Done, asked
-from login_node import LoginNode
+from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.analysis import clear
 from plumbline.analysis.clear import Clearance, comparison
 from plumbline.core.errors import Fault
@@ -543,20 +542,6 @@ def test_an_enforced_weekly_screen_covers_all_and_takes_what_its_jobs_take(monke
 # -- on a real Slurm ------------------------------------------------------------------------------
 
 SET = ("-n", "imb_p2p%operation=PingPong.*on-socket", "-S", "num_samples=1")
-
-
-@pytest.fixture(scope="module")
-def virtual() -> Iterator[cluster.Cluster]:
-    with cluster.brought_up() as found:
-        yield found
-
-
-@pytest.fixture
-def site(tmp_path: Path, virtual: cluster.Cluster) -> Iterator[LoginNode]:
-    found = LoginNode(tmp_path, virtual)
-    found.draft()
-    yield found
-    virtual.repair()
 
 
 @pytest.mark.cluster

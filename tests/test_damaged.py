@@ -179,8 +179,7 @@ def test_a_hundred_damaged_sessions_among_twenty(testbed: Testbed, monkeypatch: 
     for number in range(1, 21):
         remember(testbed, number, 2000 + number % 3)
     monkeypatch.chdir(testbed.folder)
-    for variable, value in testbed.env.items():
-        monkeypatch.setenv(variable, value)
+    testbed.enter(monkeypatch)
 
     def answers() -> dict[str, Result]:
         return {

@@ -65,8 +65,7 @@ CODES = {
 def here(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Testbed:
     """A system with fio, which this process has for its own."""
     testbed.environment("disk", "fio")
-    for name, value in testbed.env.items():
-        monkeypatch.setenv(name, value)
+    testbed.enter(monkeypatch)
     return testbed
 
 
@@ -313,18 +312,6 @@ def copied_tools(testbed: Testbed) -> Path:
     return folder
 
 
-def pip_environment(testbed: Testbed) -> None:
-    testbed.environments = [
-        {
-            "name": "pip",
-            "features": ["imb"],
-            "extras": {"provider": "pip"},
-            "target_systems": [testbed.name],
-        }
-    ]
-    testbed.write()
-
-
 def cut_short(path: Path) -> None:
     """Halves a file that may be a hard link."""
     data = path.read_bytes()
@@ -378,7 +365,7 @@ def test_setup_repairs_a_half_installed_prefix(testbed: Testbed, registry: None)
     with_programs(testbed)
     HALF_INSTALLED["short-library"](tools)
     HALF_INSTALLED["empty"](tools)
-    pip_environment(testbed)
+    testbed.wheels()
     (fields,) = testbed.reframe("-c", CHECKS, "-r", *PINGPONG).records
     assert (fields["result"], fields["code"]) == ("skip", "build.wheel-not-installed")
     done = testbed.plumbline("setup")

@@ -25,6 +25,7 @@ from conftest import ROOT, Done, Testbed, records_of
 from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
 from plumbline.core.errors import Fault
 from plumbline.operate import nightly
+from test_history import fom, line, store
 from test_waivers import FAR, FIO, NEAR, refer
 
 #: A night without the inventory's rules, of one quick case.
@@ -371,97 +372,7 @@ def test_a_clock_that_jumps_back(make_testbed: Callable[..., Testbed]):
     assert {row["session"] for row in json.loads(listed.out)} == {first, second}
 
 
-# -- trends --------------------------------------------------------------------------------------
-
-
-def _night(testbed: Testbed, day: int, level: float, hour: int = 1, **fields: object) -> str:
-    """A session of a day from September on, with a little noise; its name."""
-    from test_history import fom, line, store
-
-    end = datetime.datetime(2026, 9, 1, hour) + datetime.timedelta(days=day)
-    name = f"{end:%Y%m%dT%H%M%SZ}-{day:06x}"
-    about = {"session": name, "time": f"{end:%Y-%m-%dT%H:%M:%SZ}", **fields}
-    store(testbed.results, line(foms=[fom((10.0 + 0.01 * (day % 5)) * level)], **about))
-    return name
-
-
-def _series(testbed: Testbed, last: int, since: int) -> str:
-    """Nights until the last one, which lose a tenth from one of them on; the last one's name."""
-    return [_night(testbed, day, 1.1 if day >= since else 1.0) for day in range(last)][-1]
-
-
-def _found(testbed: Testbed, first: int, level: float) -> int:
-    """Nights of a level from one of them on, up to that which finds it; the number of the next."""
-    for day in range(first, first + 10):
-        part = nightly.parts.trend("alpha", _night(testbed, day, level))
-        if part.code:
-            break
-    assert part.code == 1 and "1 new" in part.message and "**new**" in part.page
-    outcomes = [outcome_of(case) for case in part.suites[0]]
-    assert outcomes.count([junitparser.Failure]) == 1
-    return day + 1
-
-
-def test_a_change_is_a_fault_on_the_night_it_is_found(
-    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
-    _series(testbed, 40, since=40)
-    # On the next night it is known, and still there.
-    part = nightly.parts.trend("alpha", _night(testbed, _found(testbed, 40, 1.1), 1.1))
-    assert part.code == 0 and "0 new, 1 known" in part.message and "regression" in part.page
-    (case,) = part.suites[0]
-    assert outcome_of(case) == [junitparser.Skipped]
-
-
-def test_a_second_loss_of_a_figure_is_a_new_fault(
-    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
-    _series(testbed, 65, since=40)
-    after = _found(testbed, 65, 1.25)
-    part = nightly.parts.trend("alpha", _night(testbed, after, 1.25))
-    assert part.code == 0 and "0 new, 2 known" in part.message
-    assert len({case.name for case in part.suites[0]}) == 2
-
-
-def test_what_no_night_has_reported_is_new(testbed: Testbed, monkeypatch: pytest.MonkeyPatch):
-    """Sessions by hand have lost a tenth for days; no nightly ran, or the last was cut off."""
-    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
-    run = {"extras": {"run": "nightly"}}
-    for day in range(40):
-        _night(testbed, day, 1.0, **run)
-    for day in range(40, 46):
-        _night(testbed, day, 1.1, hour=14)
-    cut_off = _night(testbed, 46, 1.1, **run)
-    plan = testbed.results / "sessions" / cut_off / "plan.json"
-    cases = json.loads(plan.read_text())
-    cases["cases"]["lost"] = next(iter(cases["cases"].values()))
-    plan.write_text(json.dumps(cases))
-    tonight = _night(testbed, 47, 1.1, **run)
-    part = nightly.parts.trend("alpha", tonight)
-    assert part.code == 1 and "1 new" in part.message
-    part = nightly.parts.trend("alpha", _night(testbed, 48, 1.1, **run))
-    assert part.code == 0 and "0 new, 1 known" in part.message
-
-
-def test_what_a_broken_trend_has_not_reported_is_new(
-    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
-):
-    """Nights had sessions that show a loss, and no trend: its part broke, or was killed."""
-    monkeypatch.setenv("PLUMBLINE_RESULTS", str(testbed.results))
-    run = {"extras": {"run": "nightly"}}
-    names = [_night(testbed, day, 1.1 if day >= 40 else 1.0, **run) for day in range(47)]
-    last, tonight = names[-2:]
-    mark = f"sessions/{{}}/{nightly.parts.REPORTED}"
-    (testbed.results / mark.format(names[39])).touch()
-    part = nightly.parts.trend("alpha", tonight)
-    assert part.done and part.code == 1 and "1 new" in part.message
-    (testbed.results / mark.format(last)).touch()
-    assert nightly.parts.trend("alpha", tonight).code == 0
-
-
-# -- parts, in this process ----------------------------------------------------------------------
+# -- parts, in this process: the trend -------------------------------------------------------------
 
 
 @pytest.fixture
@@ -476,10 +387,86 @@ def results(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Path:
     return testbed.results
 
 
+def _night(results: Path, day: int, level: float, hour: int = 1, **fields: object) -> str:
+    """A session of a day from September on, with a little noise; its name."""
+    end = datetime.datetime(2026, 9, 1, hour) + datetime.timedelta(days=day)
+    name = f"{end:%Y%m%dT%H%M%SZ}-{day:06x}"
+    about = {"session": name, "time": f"{end:%Y-%m-%dT%H:%M:%SZ}", **fields}
+    store(results, line(foms=[fom((10.0 + 0.01 * (day % 5)) * level)], **about))
+    return name
+
+
+def _series(results: Path, last: int, since: int) -> str:
+    """Nights until the last one, which lose a tenth from one of them on; the last one's name."""
+    return [_night(results, day, 1.1 if day >= since else 1.0) for day in range(last)][-1]
+
+
+def _found(results: Path, first: int, level: float) -> int:
+    """Nights of a level from one of them on, up to that which finds it; the number of the next."""
+    for day in range(first, first + 10):
+        part = nightly.parts.trend("alpha", _night(results, day, level))
+        if part.code:
+            break
+    assert part.code == 1 and "1 new" in part.message and "**new**" in part.page
+    outcomes = [outcome_of(case) for case in part.suites[0]]
+    assert outcomes.count([junitparser.Failure]) == 1
+    return day + 1
+
+
+def test_a_change_is_a_fault_on_the_night_it_is_found(results: Path):
+    _series(results, 40, since=40)
+    # On the next night it is known, and still there.
+    part = nightly.parts.trend("alpha", _night(results, _found(results, 40, 1.1), 1.1))
+    assert part.code == 0 and "0 new, 1 known" in part.message and "regression" in part.page
+    (case,) = part.suites[0]
+    assert outcome_of(case) == [junitparser.Skipped]
+
+
+def test_a_second_loss_of_a_figure_is_a_new_fault(results: Path):
+    _series(results, 65, since=40)
+    after = _found(results, 65, 1.25)
+    part = nightly.parts.trend("alpha", _night(results, after, 1.25))
+    assert part.code == 0 and "0 new, 2 known" in part.message
+    assert len({case.name for case in part.suites[0]}) == 2
+
+
+def test_what_no_night_has_reported_is_new(results: Path):
+    """Sessions by hand have lost a tenth for days; no nightly ran, or the last was cut off."""
+    run = {"extras": {"run": "nightly"}}
+    for day in range(40):
+        _night(results, day, 1.0, **run)
+    for day in range(40, 46):
+        _night(results, day, 1.1, hour=14)
+    cut_off = _night(results, 46, 1.1, **run)
+    plan = results / "sessions" / cut_off / "plan.json"
+    cases = json.loads(plan.read_text())
+    cases["cases"]["lost"] = next(iter(cases["cases"].values()))
+    plan.write_text(json.dumps(cases))
+    tonight = _night(results, 47, 1.1, **run)
+    part = nightly.parts.trend("alpha", tonight)
+    assert part.code == 1 and "1 new" in part.message
+    part = nightly.parts.trend("alpha", _night(results, 48, 1.1, **run))
+    assert part.code == 0 and "0 new, 1 known" in part.message
+
+
+def test_what_a_broken_trend_has_not_reported_is_new(results: Path):
+    """Nights had sessions that show a loss, and no trend: its part broke, or was killed."""
+    run = {"extras": {"run": "nightly"}}
+    names = [_night(results, day, 1.1 if day >= 40 else 1.0, **run) for day in range(47)]
+    last, tonight = names[-2:]
+    mark = f"sessions/{{}}/{nightly.parts.REPORTED}"
+    (results / mark.format(names[39])).touch()
+    part = nightly.parts.trend("alpha", tonight)
+    assert part.done and part.code == 1 and "1 new" in part.message
+    (results / mark.format(last)).touch()
+    assert nightly.parts.trend("alpha", tonight).code == 0
+
+
+# -- the other parts -------------------------------------------------------------------------------
+
+
 def _fleet(results: Path, slow: str = "", size: int = 12, nights: int = 6) -> list[str]:
     """Nights in which each node was measured by itself, one of them half as fast; their names."""
-    from test_history import fom, line, store
-
     names = []
     for night in range(1, nights + 1):
         lines = []
@@ -497,9 +484,9 @@ def _fleet(results: Path, slow: str = "", size: int = 12, nights: int = 6) -> li
 
 
 def test_too_few_nights_are_skipped_whatever_the_words(
-    testbed: Testbed, results: Path, monkeypatch: pytest.MonkeyPatch
+    results: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    name = _series(testbed, 5, since=5)
+    name = _series(results, 5, since=5)
     for words in ("not judged: some", "anything else"):
         monkeypatch.setattr(nightly.parts.following.Found, "unjudged", words)
         part = nightly.parts.trend("alpha", name)
@@ -507,7 +494,7 @@ def test_too_few_nights_are_skipped_whatever_the_words(
 
 
 def test_a_history_that_cannot_be_read_whole_is_inconclusive(testbed: Testbed, results: Path):
-    name = _series(testbed, 5, since=5)
+    name = _series(results, 5, since=5)
     with (results / "sessions" / name / "records.jsonl").open("a") as file:
         file.write("{half\n" * 9)
     part = nightly.parts.trend("alpha", name)
@@ -517,8 +504,6 @@ def test_a_history_that_cannot_be_read_whole_is_inconclusive(testbed: Testbed, r
 
 
 def test_a_session_that_was_killed_after_a_fault_is_a_fault(results: Path):
-    from test_history import fom, line, store
-
     name = "20261120T030000Z-a1b2c3"
     store(results, line(session=name, result="fail", foms=[fom(1.0, verdict="fail")]))
     for code, expected in ((-9, 1), (2, 1), (0, 1)):
@@ -587,7 +572,7 @@ def test_a_part_that_breaks_takes_no_other_with_it(
     def breaks(*_, **__):
         raise error
 
-    name = _series(testbed, 5, since=5)
+    name = _series(results, 5, since=5)
     (results / "sessions" / name / "end.json").write_text('{"code": 1, "notes": [], "faults": []}')
     for module, function in [
         (nightly.parts.report, "write"),

@@ -153,7 +153,7 @@ def test_without_locks_a_session_runs_as_long_as_its_file_is_there(
 
 @contextlib.contextmanager
 def marked(session: Path, place: Path, **env: str) -> Iterator[subprocess.Popen]:
-    """A process that a session started, which works in a folder."""
+    """A process that a session started, which works in a folder, with other variables."""
     env = {**os.environ, recovery.MARK: os.path.realpath(session), **env}
     child = subprocess.Popen(["sleep", "60"], cwd=place, env=env)
     try:
@@ -302,20 +302,13 @@ def test_an_id_that_has_become_another_process_is_not_signalled(
 
     if not pidfd:
         monkeypatch.setattr(os, "pidfd_open", unknown)
-    other = subprocess.Popen(["sleep", "60"])
-    stale = [{folder.name: {other.pid: "sleep"}}, {folder.name: {other.pid: "sleep"}}]
-    monkeypatch.setattr(
-        recovery, "_processes", lambda *_, inside: stale.pop() if inside and stale else {}
-    )
-    try:
+    with marked(folder, folder, **{recovery.MARK: ""}) as other, monkeypatch.context() as patch:
+        stale = [{folder.name: {other.pid: "sleep"}}] * 2
+        patch.setattr(
+            recovery, "_processes", lambda *_, inside: stale.pop() if inside and stale else {}
+        )
         cleaned_up(results)
         assert other.poll() is None
-    finally:
-        other.kill()
-        other.wait()
-    monkeypatch.undo()
-    if not pidfd:
-        monkeypatch.setattr(os, "pidfd_open", unknown)
     with marked(folder, folder) as child:
         cleaned_up(results)
         assert child.poll() is not None
@@ -381,14 +374,10 @@ def test_a_process_names_no_folder_but_a_sessions(results: Path, tmp_path: Path,
     link = "20261101T000000Z-00000e"
     for name in ("evil", link):
         (results / "sessions" / name).symlink_to(evil)
-    env = {**os.environ, recovery.MARK: f"{os.path.realpath(results)}/{where.format(link=link)}"}
-    child = subprocess.Popen(["sleep", "300"], cwd=evil, env=env)
-    try:
+    place = f"{os.path.realpath(results)}/{where.format(link=link)}"
+    with marked(folder, evil, **{recovery.MARK: place}) as child:
         messages = cleaned_up_in_time(results)
         assert child.poll() is None
-    finally:
-        child.kill()
-        child.wait()
     assert len(records_of(folder)) == 2
     assert not any(str(child.pid) in line for line in messages)
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,8 +18,8 @@ import numpy as np
 import pytest
 import records
 from click.testing import CliRunner, Result
-from conftest import BIN, CHECKS, ROOT, Testbed, codes_in, records_of, stop
-from login_node import LoginNode
+from conftest import BIN, CHECKS, Testbed, codes_in, records_of, stop
+from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.cli import main
 from plumbline.cli.sweep import expanded
 from plumbline.core import paths
@@ -33,22 +32,6 @@ from plumbline.site import configuration, slurm
 
 #: The whole set of each node's session in these tests.
 SET = ("-n", "imb_p2p%operation=PingPong.*on-socket", "-S", "num_samples=1")
-
-
-@pytest.fixture(scope="module")
-def virtual() -> Iterator[cluster.Cluster]:
-    with cluster.brought_up() as found:
-        yield found
-
-
-@pytest.fixture
-def site(tmp_path: Path, virtual: cluster.Cluster) -> Iterator[LoginNode]:
-    if not shutil.which("mpiexec", path=str(ROOT / ".tools" / "mpich" / "bin")):
-        pytest.skip("no MPICH: make setup")
-    found = LoginNode(tmp_path, virtual)
-    found.draft()
-    yield found
-    virtual.repair()
 
 
 @pytest.mark.cluster
@@ -223,8 +206,7 @@ def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
     testbed.environment("pip", features="imb")
     testbed.write(scheduler="slurm", launcher="srun", extras={"detect": True, "placements": [
         "on-socket", "off-node", "full-node"]})  # fmt: skip
-    for name, value in testbed.env.items():
-        monkeypatch.setenv(name, value)
+    testbed.enter(monkeypatch)
     every = {case.case for case in preview(testbed.name, [str(CHECKS)], []).cases}
     variables = {configuration.ON_NODE: f"{testbed.name}:node"}
     on_node = preview(testbed.name, [str(CHECKS)], [], **variables).cases
@@ -374,8 +356,7 @@ def test_the_cases_that_would_run_are_known_before_the_first_job(testbed: Testbe
     testbed.environment("pip", features="imb")
     testbed.lacking()
     testbed.write(scheduler="slurm", launcher="srun")
-    for name, value in testbed.env.items():
-        monkeypatch.setenv(name, value)
+    testbed.enter(monkeypatch)
     made = sweep.create(testbed.name, "node", ["--mode=smoke"], "", None, None, ["n1"])
     assert made.runs and {*made.runs} < {*made.cases}
     assert {case.rpartition("+")[2] for case in {*made.cases} - {*made.runs}} == {"lacks"}
@@ -402,8 +383,7 @@ def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):
 def test_the_jobs_script_quotes_its_words(testbed: Testbed, tmp_path: Path, monkeypatch):
     """Folders and arguments of any kind: the script is ReFrame's own, of a dry run."""
     folder = tmp_path / "a b$(touch x)"
-    for name, value in testbed.env.items():
-        monkeypatch.setenv(name, value)
+    testbed.enter(monkeypatch)
     testbed.environment("pip", features="imb")
     monkeypatch.setenv("PLUMBLINE_TOOLS", str(folder))
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path))
@@ -456,8 +436,7 @@ def test_a_node_is_named_as_a_file_may_be(monkeypatch, name: str):
 def system(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Testbed:
     """A system that this process has for its own."""
     testbed.environment("pip", features="imb")
-    for name, value in testbed.env.items():
-        monkeypatch.setenv(name, value)
+    testbed.enter(monkeypatch)
     return testbed
 
 
