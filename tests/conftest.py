@@ -30,6 +30,7 @@ import yaml
 from click.testing import CliRunner
 from plumbline.check.scratch import has_direct_io
 from plumbline.cli import main
+from plumbline.core.errors import Fault
 from plumbline.session import plan
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -197,6 +198,15 @@ def refused(done: Done, *parts: str) -> None:
     for part in parts:
         assert part in done.err
     assert done.records == []
+
+
+def fault_of(call: Callable[[], object], code: str, *parts: str) -> None:
+    """Check that a call is refused with a code, and a message that has these parts."""
+    with pytest.raises(Fault) as refusal:
+        call()
+    assert refusal.value.code == code, refusal.value
+    for part in parts:
+        assert part in str(refusal.value)
 
 
 @functools.cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import functools
 import io
 import json
 import stat
@@ -16,11 +17,10 @@ import numpy as np
 import pytest
 from bench import sweep as bench_sweep
 from bench.clear import Site, outcomes
-from conftest import ROOT, Done, asked
+from conftest import ROOT, Done, asked, fault_of
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.analysis import clear
 from plumbline.analysis.clear import Clearance, comparison
-from plumbline.core.errors import Fault
 from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
 from plumbline.operate import sweep as sweeps
@@ -419,8 +419,8 @@ def test_not_enough_data_leaves_the_last_verdict_and_calls_no_hook(tmp_path: Pat
         assert operating.call(hook(tmp_path), found) == ""
     assert (tmp_path / "verdicts" / "n1").read_text().splitlines()[0].startswith("no-go ")
     assert (tmp_path / "called").read_text().count("drain|") == 1
-    with pytest.raises(Fault):
-        operating.publish(Clearance("../n1", "go", [], [], []))
+    outside = Clearance("../n1", "go", [], [], [])
+    fault_of(lambda: operating.publish(outside), "input.wrong-option")
 
 
 def verdict_script(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
@@ -519,9 +519,7 @@ def test_the_partition_is_that_of_the_last_measurement():
     assert operating.place_of(["n1", "n2"], rows, "", "p") == ("s", "p")
     assert operating.place_of(["n3"], rows, "s", "p") == ("s", "p")
     for names, code in ((["n1", "n2"], "input.wrong-option"), (["n3"], "history.unknown-node")):
-        with pytest.raises(Fault) as refusal:
-            operating.place_of(names, rows, "", "")
-        assert refusal.value.code == code
+        fault_of(functools.partial(operating.place_of, names, rows, "", ""), code)
 
 
 def test_an_enforced_weekly_screen_covers_all_and_takes_what_its_jobs_take(monkeypatch):

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 import records
-from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, refused, valid
+from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, fault_of, refused, valid
 from halfway import FILLING, PINGPONG, filling_disk_  # noqa: F401 - fixture
 from plumbline.check import record
-from plumbline.core.errors import Fault
 from plumbline.reference import lookup
 from plumbline.session import preflight, run
 from plumbline.session.session import Session
@@ -67,15 +66,6 @@ def here(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> Testbed:
     testbed.environment("disk", "fio")
     testbed.enter(monkeypatch)
     return testbed
-
-
-def fault_of(call: Callable[[], object], code: str, *parts: str) -> None:
-    """The call is refused with a code, and with these names."""
-    with pytest.raises(Fault) as refusal:
-        call()
-    assert refusal.value.code == code, refusal.value
-    for part in parts:
-        assert part in str(refusal.value)
 
 
 def gathered() -> dict:

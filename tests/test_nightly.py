@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import junitparser
 import pytest
 import yaml
-from conftest import ROOT, Done, Testbed, records_of
+from conftest import ROOT, Done, Testbed, fault_of, records_of
 from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
 from plumbline.core.errors import Fault
 from plumbline.operate import nightly
@@ -159,13 +159,8 @@ def running(
 
 def test_nights_of_two_systems_share_a_results_folder(tmp_path: Path):
     again = nightly._locked(tmp_path, "one")
-    with (
-        nightly._locked(tmp_path, "one"),
-        nightly._locked(tmp_path, "two"),
-        pytest.raises(Fault) as refused,
-    ):
-        again.__enter__()
-    assert refused.value.code == "session.already-running"
+    with nightly._locked(tmp_path, "one"), nightly._locked(tmp_path, "two"):
+        fault_of(again.__enter__, "session.already-running")
     # The next one can have it, and finds nobody named in it.
     assert (tmp_path / "nightly-one.lock").read_text() == ""
     with nightly._locked(tmp_path, "one"):
@@ -178,10 +173,7 @@ def test_a_lock_that_cannot_be_had_is_a_fault(tmp_path: Path, monkeypatch: pytes
 
     (tmp_path / "file").touch()
     for folder, code in ((tmp_path / "file", "files.not-writable"), (tmp_path, "files.no-locks")):
-        with pytest.raises(Fault) as refused:
-            nightly._locked(folder, "one").__enter__()
-        assert refused.value.code == code
-        assert "nightly-one.lock: " in str(refused.value)
+        fault_of(nightly._locked(folder, "one").__enter__, code, "nightly-one.lock: ")
         monkeypatch.setattr(fcntl, "flock", flock)
 
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Testbed, asked
+from conftest import Testbed, asked, fault_of
 from plumbline import parse
 from plumbline.check import samples
-from plumbline.core.errors import Fault
 from plumbline.operate.onboarding import node
 from plumbline.parse import outputs
 
@@ -47,9 +46,7 @@ def test_what_is_no_file_of_a_job(kind: str, tmp_path: Path) -> None:
         outputs.read(path)
     assert (caught.value.filename, caught.value.errno) == (str(path), number)
     assert asked("parse", "imb", path).codes == ["input.unreadable-file"]
-    with pytest.raises(Fault) as fault:
-        node.read(path)
-    assert fault.value.code == "input.unreadable-file"
+    fault_of(lambda: node.read(path), "input.unreadable-file")
     for name, read in ((samples.ENDS, samples.ends), (samples.NODES, samples.nodes_of_job)):
         make(tmp_path / name)
         with pytest.raises(samples.SampleError) as error:

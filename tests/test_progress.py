@@ -8,9 +8,8 @@ from collections.abc import Callable
 from types import SimpleNamespace as Given
 
 import pytest
-from conftest import CHECKS, Testbed
+from conftest import CHECKS, Testbed, fault_of
 from plumbline.check.result import CaseResult, _seconds
-from plumbline.core.errors import Fault
 from plumbline.session import progress
 from plumbline.session.session import Session
 from plumbline.site import load
@@ -79,9 +78,7 @@ def test_when_cores_are_shared(busy, others, wanted, cores, shared) -> None:
 @pytest.mark.parametrize("given", ["many", "-1", "nan", "inf", "1e3 "])
 def test_others_that_are_no_number(busy, given: str) -> None:
     busy(given)
-    with pytest.raises(Fault) as refused:
-        load.others()
-    assert refused.value.code == "input.wrong-option" and given in str(refused.value)
+    fault_of(load.others, "input.wrong-option", given)
 
 
 def test_who_runs_is_counted() -> None:

@@ -19,9 +19,8 @@ from types import SimpleNamespace
 
 import fasteners
 import pytest
-from conftest import records_of
+from conftest import fault_of, records_of
 from plumbline.core import files
-from plumbline.core.errors import Fault
 from plumbline.history import running
 from plumbline.session import preflight, recovery
 from plumbline.session import session as sessions
@@ -258,19 +257,17 @@ def test_a_process_that_may_not_be_ended_is_refused(results: Path, monkeypatch: 
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(signal, "pidfd_send_signal", send)
-    with marked(folder, folder) as child, pytest.raises(Fault) as refusal:
-        cleaned_up(results)
-    assert refusal.value.code == "session.leftover-processes"
-    assert f"{child.pid} (sleep)" in str(refusal.value)
+    with marked(folder, folder) as child:
+        name = f"{child.pid} (sleep)"
+        fault_of(lambda: cleaned_up(results), "session.leftover-processes", name)
 
 
 def test_processes_that_are_to_be_kept_are_refused(results: Path):
     """They would disturb the measurements."""
     folder = killed(results)
-    with marked(folder, folder) as child, pytest.raises(Fault) as refusal:
-        cleaned_up(results, "keep")
-    assert refusal.value.code == "session.leftover-jobs"
-    assert f"{child.pid} (sleep)" in str(refusal.value)
+    with marked(folder, folder) as child:
+        name = f"{child.pid} (sleep)"
+        fault_of(lambda: cleaned_up(results, "keep"), "session.leftover-jobs", name)
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -417,10 +414,8 @@ def test_a_file_system_without_locks_is_refused(results: Path, monkeypatch: pyte
 
     results.mkdir(exist_ok=True)
     monkeypatch.setattr(hostlock.fcntl, "flock", flock)
-    with pytest.raises(Fault) as refusal:
-        begun(results, monkeypatch)
-    assert refusal.value.code == "files.no-locks"
-    assert os.strerror(errno.ENOLCK) in str(refusal.value)
+    reason = os.strerror(errno.ENOLCK)
+    fault_of(lambda: begun(results, monkeypatch), "files.no-locks", reason)
 
 
 @pytest.mark.parametrize("on_node", [False, True])
@@ -440,16 +435,12 @@ def test_a_node_of_a_sweep_deals_with_nothing_that_others_left(
         monkeypatch.setenv(configuration.ON_NODE, "alpha:cpu")
     results.mkdir(exist_ok=True)
     # The claim that follows is refused.
-    with pytest.raises(Fault) as refusal:
-        begun(results, monkeypatch)
-    assert refusal.value.code == "files.not-writable"
+    fault_of(lambda: begun(results, monkeypatch), "files.not-writable")
     assert bool(cleaned) != on_node
 
 
 def test_a_choice_that_is_none(results: Path):
-    with pytest.raises(Fault) as refusal:
-        cleaned_up(results, "drop")
-    assert refusal.value.code == "input.wrong-option" and "'drop'" in str(refusal.value)
+    fault_of(lambda: cleaned_up(results, "drop"), "input.wrong-option", "'drop'")
 
 
 def test_jobs_of_other_schedulers_are_reported(results: Path):

@@ -18,12 +18,11 @@ import numpy as np
 import pytest
 import records
 from click.testing import CliRunner, Result
-from conftest import BIN, CHECKS, Testbed, codes_in, records_of, stop
+from conftest import BIN, CHECKS, Testbed, codes_in, fault_of, records_of, stop
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.cli import main
 from plumbline.cli.sweep import expanded
 from plumbline.core import paths
-from plumbline.core.errors import Fault
 from plumbline.history.rows import NodeRow
 from plumbline.operate import sweep
 from plumbline.operate.sweep import due, nodes
@@ -166,9 +165,7 @@ def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
 ])  # fmt: skip
 def test_nodes_that_are_not_known_are_a_fault(monkeypatch, access: list, code: str, name: str):
     monkeypatch.setattr(slurm, "capture", ask({"sinfo": of_sinfo("idle"), "scontrol": ""}))
-    with pytest.raises(Fault) as refusal:
-        nodes.available(PARTITION | {"access": access})
-    assert refusal.value.code == code and name in str(refusal.value)
+    fault_of(lambda: nodes.available(PARTITION | {"access": access}), code, name)
 
 
 @pytest.mark.parametrize("asked", ["partition", "reservation", "hostnames"])
@@ -187,18 +184,15 @@ def test_no_answer_is_not_taken_for_none(monkeypatch, asked: str):
         return None if what == asked else answers[what]
 
     monkeypatch.setattr(slurm, "capture", answer)
-    with pytest.raises(Fault) as refusal:
-        nodes.available({"name": "p", "access": []})
-    assert refusal.value.code == "scheduler.no-answer"
+    fault_of(lambda: nodes.available({"name": "p", "access": []}), "scheduler.no-answer")
 
 
 @pytest.mark.holds("shell")
-def test_a_reservation_that_could_not_stand_in_a_job_script(monkeypatch):
+@pytest.mark.parametrize("name", ["m1\n#SBATCH --wrap=id", "m1 x", "$(id)"])
+def test_a_reservation_that_could_not_stand_in_a_job_script(name: str):
     """With --nodes, Slurm is not asked for it."""
-    for name in ("m1\n#SBATCH --wrap=id", "m1 x", "$(id)"):
-        with pytest.raises(Fault) as refusal:
-            sweep.create("alpha", "p", [], name, None, None, ["n1"])
-        assert refusal.value.code == "input.wrong-option"
+    made = ("alpha", "p", [], name, None, None, ["n1"])
+    fault_of(lambda: sweep.create(*made), "input.wrong-option")
 
 
 def test_the_set_on_a_node_needs_no_other_node(testbed: Testbed, monkeypatch):
@@ -371,9 +365,7 @@ def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):
     other = subprocess.Popen([sys.executable, "-c", code, made.folder], stdout=subprocess.PIPE)
     try:
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(Fault) as refusal:
-            made.lock()
-        assert refusal.value.code == "session.already-running"
+        fault_of(made.lock, "session.already-running")
     finally:
         other.kill()
         other.communicate()
@@ -422,9 +414,7 @@ def test_the_jobs_script_quotes_its_words(testbed: Testbed, tmp_path: Path, monk
 @pytest.mark.parametrize("name", ["../../../sessions", ".", "n1;id", "$(id)", "n 1", ""])
 def test_a_node_is_named_as_a_file_may_be(monkeypatch, name: str):
     """Its folder is made, and moved aside."""
-    with pytest.raises(Fault) as refusal:
-        expanded(name, "--nodes")
-    assert refusal.value.code == "input.wrong-option"
+    fault_of(lambda: expanded(name, "--nodes"), "input.wrong-option")
     monkeypatch.setattr(
         slurm, "capture", ask({"sinfo": of_sinfo("idle", name=name), "scontrol": ""})
     )
