@@ -30,6 +30,7 @@ class Loading:
     """What ReFrame loads for a command line.
 
     :ivar folders: those of ``-c`` that are not loaded without it.
+    :ivar narrowing: the values of the options that select test cases.
     :ivar checks: the names of all loaded checks.
     :ivar cases: the names of all test cases of the system, selected or not.
     :ivar misfits: loaded checks of which the system has no test case, as far as they are selected.
@@ -49,7 +50,7 @@ class Loading:
         self.programs: dict[str, list[str]] = {}
         self.features: set[str] = set()
         self._variables = configuration.option_values(arguments, "-S", "--setvar")
-        self._narrowing = configuration.narrowing(arguments)
+        self.narrowing = configuration.narrowing(arguments)
 
     def load(
         self,
@@ -77,15 +78,15 @@ class Loading:
             lacking = {name: set(loader.unset_vars(name)) for name in known}
             for variable in self._variables:
                 _check_variable(variable, known, lacking, set(of_class.values()))
-        self.unmatched = _unmatched(self._narrowing, checks, self.cases)
+        self.unmatched = _unmatched(self.narrowing, checks, self.cases)
         return checks
 
     def _selected_misfits(self, checks: list[RegressionTest]) -> list[needs.Misfit]:
-        if "environment" in self._narrowing:
+        if "environment" in self.narrowing:
             # With -p, ReFrame has no other environments.
             return []
         misfits, fitting = needs.misfits(checks)
-        if names := self._narrowing.get("name"):
+        if names := self.narrowing.get("name"):
             return [misfit for misfit in misfits if needs.is_named(misfit.check, names)]
         return [misfit for misfit in misfits if misfit.wanted or not fitting]
 
@@ -143,19 +144,19 @@ def _unmatched(
     found = []
     for name in narrowing.get("name", []):
         # ReFrame's numbers of variants and hashes are not compared.
-        if "@" not in name and not name.startswith("/") and not _any(re.search, name, tests):
+        if "@" not in name and not name.startswith("/") and not selects(re.search, name, tests):
             of_cases = {case.partition(" @")[0].replace(" ", "") for case in cases}
             known = sorted(of_cases or tests) if "%" in name else classes
             hint = suggest(name, known, shorten(known, 5))
             found.append(with_code(f"-n {name}: no such check; {hint}", "input.unknown-name"))
     for name in narrowing.get("environment", []):
-        if not _any(re.match, name, environments):
+        if not selects(re.match, name, environments):
             hint = suggest(name, environments)
             found.append(with_code(f"-p {name}: no such environment; {hint}", "input.unknown-name"))
     return found
 
 
-def _any(match: Callable, pattern: str, names: Iterable[str]) -> bool:
+def selects(match: Callable, pattern: str, names: Iterable[str]) -> bool:
     """Return whether a pattern matches a name. ReFrame itself reports an invalid one."""
     try:
         return any(match(pattern, name) for name in names)

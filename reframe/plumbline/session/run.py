@@ -15,6 +15,7 @@ from plumbline.core.errors import Fault, WrongFile, origin
 from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, plan, recovery, session
+from plumbline.session.loading import selects
 from plumbline.site import configuration, host, inventory
 from plumbline.software import build, environments, providers
 
@@ -108,13 +109,9 @@ def _refuse_options(arguments: list[str]) -> None:
 
 
 def _selects(environment: str, arguments: list[str]) -> bool:
-    """Return whether ReFrame's option ``-p`` selects an environment. One that is no regular
-    expression selects all: ReFrame refuses it."""
+    """Return whether ReFrame's option ``-p`` selects an environment."""
     patterns = configuration.option_values(arguments, "-p", "--prgenv")
-    try:
-        return not patterns or any(re.match(pattern, environment) for pattern in patterns)
-    except re.error:
-        return True
+    return not patterns or any(selects(re.match, pattern, [environment]) for pattern in patterns)
 
 
 def has_all(checks: list[str]) -> bool:
@@ -196,7 +193,7 @@ def _unbuilt(ended: session.Session) -> list[str]:
             f"{names}: not built; {pluralize(len(ran), 'test case')} ran there nevertheless, with "
             f"the compilers and libraries that the job found: `plumbline build {system.name}`"
         ]
-    if not left or system.name != build.HERE or ended.narrowing:
+    if not left or system.name != build.HERE or ended.loading.narrowing:
         return []
     return [
         f"{' and '.join(left.values())}: not built; `plumbline build {build.HERE}` would add OSU "

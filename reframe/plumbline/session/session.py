@@ -94,7 +94,6 @@ def configure(argv: list[str]) -> dict:
         reframe_patches.keep_in(current.folder)
         current.announced = running
         current.system_named = bool(host.named_system(argv[1:]))
-        current.narrowing = configuration.narrowing(argv[1:])
         current.loading = loading.Loading(argv[1:])
         watch(current)
         slurm_jobs.watch()
@@ -159,8 +158,6 @@ class Session(executors.TaskEventListener):
         self.system_named = False
         #: Whether the command line has an option that runs cases, so that there is a folder.
         self.announced = True
-        #: Values of the options that select test cases.
-        self.narrowing: dict[str, list[str]] = {}
         self.loading = loading.Loading([])
         #: Whether `plumbline run` runs it.
         self.supervised = False
@@ -437,7 +434,7 @@ class Session(executors.TaskEventListener):
         """Report checks of the site that the system has no test case of: as faults, if a session
         is not restricted to some cases or environments."""
         lines = [str(misfit) for misfit in self.loading.misfits if misfit.wanted]
-        if lines and (self.narrowing or configuration.ON_NODE in os.environ):
+        if lines and (self.loading.narrowing or configuration.ON_NODE in os.environ):
             self.notes += lines
         else:
             self.faults += lines
