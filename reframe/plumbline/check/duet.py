@@ -24,7 +24,7 @@ from reframe.utility import nodelist_abbrev, nodelist_expand
 from plumbline.check import outcomes, samples, tasks
 from plumbline.check.record import DUET, SIDES
 from plumbline.check.result import key_of, of_check
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize, suggest
 from plumbline.placement import proof
 from plumbline.site import reframe_patches
@@ -62,25 +62,20 @@ class Side:
         rest, colon, listed = text.partition(":")
         environment, at, folder = rest.partition("@")
         if not environment or (at and not folder) or (colon and not listed):
-            raise Fault(
-                f"--duet {text!r}: write ENVIRONMENT, ENVIRONMENT@FOLDER or ENVIRONMENT:NODES",
-                code="input.wrong-option",
+            raise WrongOption(
+                f"--duet {text!r}: write ENVIRONMENT, ENVIRONMENT@FOLDER or ENVIRONMENT:NODES"
             )
         if at and to_run and not Path(folder).is_dir():
-            raise Fault(
+            raise WrongOption(
                 f"--duet {text}: there is no folder {folder}: name one that has the programs, such "
-                f"as a Spack view or an install prefix",
-                code="input.wrong-option",
+                f"as a Spack view or an install prefix"
             )
         try:
             nodes = tuple(dict.fromkeys(nodelist_expand(listed))) if listed else ()
         except ValueError:
             nodes = ("",)
         if not all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", node, re.ASCII) for node in nodes):
-            raise Fault(
-                f"--duet {text}: {listed} is not a list of nodes such as n[1-4,7]",
-                code="input.wrong-option",
-            )
+            raise WrongOption(f"--duet {text}: {listed} is not a list of nodes such as n[1-4,7]")
         path = Path(folder).resolve() if at else None
         return cls(f"{environment}{at}{path or ''}{colon}{listed}", environment, path, nodes)
 
@@ -353,10 +348,7 @@ def begin(first: str, second: str) -> Duet:
     global current
     made = Duet(first, second)
     if len({bool(side.nodes) for side in made.sides.values()}) > 1:
-        raise Fault(
-            f"--duet {first} {second}: name the nodes of both sides, or of none",
-            code="input.wrong-option",
-        )
+        raise WrongOption(f"--duet {first} {second}: name the nodes of both sides, or of none")
     current = made
     return current
 

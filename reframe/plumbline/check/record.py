@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from plumbline.core import files, paths
-from plumbline.core.errors import Fault, with_code
+from plumbline.core.errors import Fault, UnreadableFile, with_code
 from plumbline.core.text import pluralize, printable
 from plumbline.parse import Figure
 from plumbline.reference import tables
@@ -379,9 +379,7 @@ def read(path: Path, bad: Callable[[str], None] | None = None) -> Iterator[Recor
                         raise Fault(f"{path}:{number}: {err}", code="history.damaged") from None
                     bad(f"{path}:{number}: {err}")
     except OSError as err:
-        raise Fault(
-            f"{path}: cannot be read: {err.strerror or err}", code="input.unreadable-file"
-        ) from None
+        raise UnreadableFile(f"{path}: cannot be read: {err.strerror or err}") from None
 
 
 def migrate(fields: dict) -> dict:

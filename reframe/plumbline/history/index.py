@@ -29,7 +29,7 @@ import pydantic
 
 from plumbline.check.record import FigureRecord, Record
 from plumbline.core import files
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnreadableFile, WrongFile
 from plumbline.core.text import ESCAPED_FORMULA, pluralize, shorten
 from plumbline.history import intake
 
@@ -421,17 +421,14 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             header = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error) as err:
-        raise Fault(f"{path}: cannot be read: {err}", code="input.unreadable-file") from None
+        raise UnreadableFile(f"{path}: cannot be read: {err}") from None
     missing = [repr(name) for name in known if name not in (*header, *_LATER)]
     unknown = [repr(name) for name in header if name not in known]
     wrong = [f"{what} {shorten(names)}" for what, names in
              (("missing", missing), ("unknown", unknown)) if names]  # fmt: skip
     if wrong or len(set(header)) != len(header):
         reason = ", ".join(wrong) or "a duplicate column"
-        raise Fault(
-            f"{path}:1: not a CSV file of `plumbline history export`: {reason}",
-            code="input.wrong-file",
-        )
+        raise WrongFile(f"{path}:1: not a CSV file of `plumbline history export`: {reason}")
     cells = ["dense_rank() OVER (ORDER BY session) AS file", "'' AS state", "0 AS missing"]
     for name, kind in known.items():
         cell = f'"{name}"' if name in header else "NULL"
@@ -463,7 +460,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         ).fetchall()
         ((lost,),) = db.execute(_LOST).fetchall()
     except duckdb.Error as err:
-        raise Fault(f"{path}: {first_line(err)}", code="input.wrong-file") from None
+        raise WrongFile(f"{path}: {first_line(err)}") from None
     faults += [f"{pluralize(lost, 'row')} without time or value"] * bool(lost)
     return db, [
         *(f"{path}:{line}: {column}: {message}" for line, column, message in rejects),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from plumbline.check import record
 from plumbline.core import files
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnreadableFile
 from plumbline.core.text import pluralize
 from plumbline.history import running
 from plumbline.site import configuration
@@ -172,9 +172,7 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as err:
-        raise Fault(
-            f"{log}: cannot be read: {err.strerror}", code="input.unreadable-file"
-        ) from None
+        raise UnreadableFile(f"{log}: cannot be read: {err.strerror}") from None
     for number, line in enumerate(lines, 1):
         if "plumbline-record " not in line:
             continue

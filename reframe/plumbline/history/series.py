@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import WrongOption
 from plumbline.history.rows import CaseId
 from plumbline.parse import Figure
 
@@ -143,9 +143,7 @@ def span(text: str) -> datetime.timedelta:
     """
     found = re.fullmatch(r"(\d{1,5})([smhdw])", text)
     if not found or not int(found[1]):
-        raise Fault(
-            f"{text!r} is not a duration, such as 45s, 90m, 6h, 14d, 2w", code="input.wrong-option"
-        )
+        raise WrongOption(f"{text!r} is not a duration, such as 45s, 90m, 6h, 14d, 2w")
     return datetime.timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
@@ -172,9 +170,8 @@ def moment(text: str, end: bool = False) -> datetime.datetime:
         else:
             found = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except (ValueError, OverflowError):
-        raise Fault(
+        raise WrongOption(
             f"{text!r} is not a date (2026-11-21), a time (2026-11-21T15:00) or an age (30d, 2w, "
-            f"12h)",
-            code="input.wrong-option",
+            f"12h)"
         ) from None
     return found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)

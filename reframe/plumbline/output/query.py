@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import UnknownName
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import shorten, suggest
 from plumbline.parse import Figure
@@ -148,10 +148,7 @@ def explain(references: References, name: str, known: list[dict]) -> list[Part]:
     tables = references.tables
     row = tables.rows.get(name)
     if row is None:
-        raise Fault(
-            f"there is no reference {name!r}; {suggest(name, tables.rows)}",
-            code="input.unknown-name",
-        )
+        raise UnknownName(f"there is no reference {name!r}; {suggest(name, tables.rows)}")
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnknownName, UnreadableFile
 from plumbline.core.text import suggest
 from plumbline.core.yamlfile import read_yaml
 from plumbline.placement import devices, placement
@@ -90,10 +90,7 @@ def take_config_files(arguments: Sequence[str]) -> list[str]:
     files = [str(Path(file).absolute()) for file in config_files(arguments)]
     for file in files:
         if not Path(file).is_file():
-            raise Fault(
-                f"{file}: no such file: correct -C or RFM_CONFIG_FILES",
-                code="input.unreadable-file",
-            )
+            raise UnreadableFile(f"{file}: no such file: correct -C or RFM_CONFIG_FILES")
     os.environ["RFM_CONFIG_FILES"] = ":".join([str(paths.SETTINGS), *files])
     return _separated(arguments, *_CONFIG_FILE)[1]
 
@@ -130,9 +127,7 @@ def check_mode(name: str) -> None:
     :raises Fault: with similar names.
     """
     if name not in TAGS:
-        raise Fault(
-            f"--mode {name}: no such mode; {suggest(name, TAGS)}", code="input.unknown-name"
-        )
+        raise UnknownName(f"--mode {name}: no such mode; {suggest(name, TAGS)}")
 
 
 def read_system(path: Path) -> dict:

@@ -11,7 +11,7 @@ import re
 import time
 from pathlib import Path
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import WrongOption
 from plumbline.site import configuration
 
 #: Variable with the number of other processes to assume, instead of counting them.
@@ -64,9 +64,8 @@ def others() -> float:
     """
     if given := os.environ.get(OTHERS):
         if not re.fullmatch(r"\d+(\.\d+)?", given, re.ASCII):
-            raise Fault(
-                f"{OTHERS}={given}: set it to the number of other processes, 0 or more",
-                code="input.wrong-option",
+            raise WrongOption(
+                f"{OTHERS}={given}: set it to the number of other processes, 0 or more"
             )
         return float(given)
     counts = []

@@ -20,7 +20,7 @@ import archspec.cpu
 import jsonschema
 
 from plumbline.core import paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, UnknownName, UnreadableFile
 from plumbline.core.text import suggest
 from plumbline.core.yamlfile import read_yaml
 
@@ -265,17 +265,13 @@ def find(name: str) -> list[Environment]:
     of_system = list_environments(system) if re.fullmatch(r"[\w.-]+", system) else []
     if not of_system:
         systems = suggest(system, dict.fromkeys(known.system for known in list_environments()))
-        raise Fault(
-            f"{paths.spack_env()}: no Spack environment for system {system!r}; {systems}",
-            code="input.unknown-name",
+        raise UnknownName(
+            f"{paths.spack_env()}: no Spack environment for system {system!r}; {systems}"
         )
     found = [known for known in of_system if not colon or known.toolchain == toolchain]
     if not found:
         toolchains = suggest(toolchain, [known.toolchain for known in of_system])
-        raise Fault(
-            f"system {system} has no toolchain {toolchain!r}; {toolchains}",
-            code="input.unknown-name",
-        )
+        raise UnknownName(f"system {system} has no toolchain {toolchain!r}; {toolchains}")
     return found
 
 
@@ -315,7 +311,7 @@ def read_lock(path: Path) -> Lock:
         stamp = dict(content.get(STAMP) or {})
         edited = tuple(_edited(content))
     except OSError as err:
-        raise Fault(f"{path}: {err.strerror}", code="input.unreadable-file") from None
+        raise UnreadableFile(f"{path}: {err.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise Fault(
             f"{path}: not a spack.lock ({type(err).__name__}: {err}); create it with `plumbline "

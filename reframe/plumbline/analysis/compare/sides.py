@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
@@ -73,7 +73,7 @@ def sessions_of(
         since = _moment(first, side, end=False) if first else None
         until = _moment(end, side, end=True) if end else None
         if since is not None and until is not None and until <= since:
-            raise Fault(f"{side}: {text}: the end is before the start", code="input.wrong-option")
+            raise WrongOption(f"{side}: {text}: the end is before the start")
         found = [
             row
             for row in known
@@ -104,19 +104,16 @@ def _last(
 ) -> list[SessionRow]:
     number = re.fullmatch(r"last:(\d{1,6})", text)
     if not number:
-        raise Fault(
-            f"{side}: {text}: write a number after the colon: last:5", code="input.wrong-option"
-        )
+        raise WrongOption(f"{side}: {text}: write a number after the colon: last:5")
     ended = [row for row in known if row.session not in unended]
     if not ended:
         raise Fault(
             f"{side}: {text}: no session has ended yet: {_listed(known)}", code="history.not-ended"
         )
     if not 1 <= int(number[1]) <= len(ended):
-        raise Fault(
+        raise WrongOption(
             f"{side}: {text}: write a number from 1 to {len(ended)}: "
-            f"{pluralize(len(ended), 'session')} ended: {_listed(ended)}",
-            code="input.wrong-option",
+            f"{pluralize(len(ended), 'session')} ended: {_listed(ended)}"
         )
     return ended[-int(number[1]) :]
 
@@ -134,7 +131,7 @@ def _extras(text: str, side: str) -> list[tuple[str, str]]:
     for pair in text.split(","):
         key, equals, pattern = pair.partition("=")
         if not key or not equals:
-            raise Fault(f"{side}: {pair!r} is not KEY=VALUE", code="input.wrong-option")
+            raise WrongOption(f"{side}: {pair!r} is not KEY=VALUE")
         found.append((key, pattern))
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 from plumbline.analysis.screen.detection import MEMORY
 from plumbline.analysis.screen.links import PARTNERS
 from plumbline.core import csvfile, paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import UnreadableFile, WrongFile
 from plumbline.core.yamlfile import read_yaml
 from plumbline.history.series import Key, Series
 
@@ -317,9 +317,7 @@ def of_topology(path: Path) -> dict[str, str]:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
     except (OSError, UnicodeDecodeError) as err:
         why = err.strerror if isinstance(err, OSError) else f"byte {err.start} is not UTF-8"
-        raise Fault(
-            f"{path}: {why}: pass Slurm's topology.conf", code="input.unreadable-file"
-        ) from None
+        raise UnreadableFile(f"{path}: {why}: pass Slurm's topology.conf") from None
     found: dict[str, str] = {}
     for line in text.splitlines():
         found_in = re.findall(r"(\w+)=(\S+)", line.partition("#")[0])
@@ -328,16 +326,12 @@ def of_topology(path: Path) -> dict[str, str]:
             try:
                 nodes = nodelist_expand(fields["nodes"])
             except ValueError:
-                raise Fault(
-                    f"{path}: Nodes={fields['nodes']} is not a list of nodes such as n[1-4,7]",
-                    code="input.wrong-file",
+                raise WrongFile(
+                    f"{path}: Nodes={fields['nodes']} is not a list of nodes such as n[1-4,7]"
                 ) from None
             found |= dict.fromkeys(nodes, fields["switchname"])
     if not found:
-        raise Fault(
-            f"{path}: no line `SwitchName=... Nodes=...`: pass Slurm's topology.conf",
-            code="input.wrong-file",
-        )
+        raise WrongFile(f"{path}: no line `SwitchName=... Nodes=...`: pass Slurm's topology.conf")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from plumbline.core import csvfile
-from plumbline.core.errors import Fault
+from plumbline.core.errors import WrongFile
 
 COLUMNS = ("series", "night", "value", "better")
 BETTER = ("higher", "lower", "neither")
@@ -53,9 +53,7 @@ def read(path: Path) -> list[NightlyTable]:
                          f"{', '.join(COLUMNS)} and optionally retest")  # fmt: skip
     csvfile.for_each_line(path, lines, lambda line, row: _add(found, line, row))
     if not found:
-        raise Fault(
-            f"{path}: no row: write a line for each night of each series", code="input.wrong-file"
-        )
+        raise WrongFile(f"{path}: no row: write a line for each night of each series")
     for series in found.values():
         series.rows = dict(sorted(series.rows.items()))
     return list(found.values())

@@ -15,7 +15,7 @@ from plumbline.analysis import trend
 from plumbline.analysis.trend import following, reading, table
 from plumbline.analysis.trend.following import Night
 from plumbline.analysis.trend.partition import NOISES, Partitions
-from plumbline.core.errors import Fault
+from plumbline.core.errors import WrongOption
 from plumbline.history.series import Series
 
 #: Most series that are explained at once.
@@ -71,12 +71,15 @@ def of_history(every: list[Series], wanted: str) -> list[Level]:
 def _chosen(series: list[Any], names: list[str], wanted: str) -> list[Any]:
     found = [item for item, name in zip(series, names, strict=True) if wanted in name]
     if not found:
-        raise Fault(f"--why: no series has {wanted!r} in its name; plumbline trend --format json "
-                    "prints the names of those with a finding", "input.wrong-option")  # fmt: skip
+        raise WrongOption(
+            f"--why: no series has {wanted!r} in its name; plumbline trend --format json "
+            "prints the names of those with a finding"
+        )
     if len(found) > MANY:
-        raise Fault(f"--why: {len(found)} series have {wanted!r} in their names, {MANY} at most: "
-                    "give more of the name, or select with --check, --metric ...",
-                    "input.wrong-option")  # fmt: skip
+        raise WrongOption(
+            f"--why: {len(found)} series have {wanted!r} in their names, {MANY} at most: "
+            "give more of the name, or select with --check, --metric ..."
+        )
     return found
 
 
@@ -87,8 +90,10 @@ def _of(series: Iterable[tuple[str, list[Night], np.ndarray, np.ndarray | None]]
     for (name, nights, values, _), one in zip(every, read, strict=True):
         if one is None:
             count = int(np.isfinite(values).sum())
-            raise Fault(f"--why: {name}: {count} nights; a series is judged from its "
-                        f"{trend.NIGHTS}th measured night on", "input.wrong-option")  # fmt: skip
+            raise WrongOption(
+                f"--why: {name}: {count} nights; a series is judged from its "
+                f"{trend.NIGHTS}th measured night on"
+            )
         levels += _levels(name, nights, one)
     return levels
 
