@@ -10,7 +10,7 @@ from pathlib import Path
 
 from plumbline.analysis.baseline import Proposal
 from plumbline.analysis.screen.input import nights
-from plumbline.core import formats
+from plumbline.core import files, formats
 from plumbline.core.errors import Fault
 from plumbline.reference import lookup
 from plumbline.reference.lookup import Bounds, References
@@ -277,21 +277,12 @@ def save(path: Path, content: str) -> None:
 
     :raises Fault: if it cannot be written, or is not valid.
     """
-    partial = path.with_suffix(".partial")
-    try:
+    remedy = "free some disk space, or run this as a user with write permission"
+    with files.writing(path, "cannot be written ({}): " + remedy):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Removed first, so that nothing is written through another user's link.
-        partial.unlink(missing_ok=True)
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(content)
-        _, faults = read_rows(partial)
-        if faults:
-            partial.unlink()
-            raise Fault("\n".join(faults), code="reference.wrong-table")
-        partial.replace(path)
-    except OSError as err:
-        raise Fault(
-            f"{path}: cannot be written ({err.strerror}): free some disk space, or run this as a "
-            f"user with write permission",
-            code="files.not-writable",
-        ) from None
+        with files.replacing(path) as partial:
+            with partial.open("x", encoding="utf-8") as file:
+                file.write(content)
+            _, faults = read_rows(partial)
+            if faults:
+                raise Fault("\n".join(faults), code="reference.wrong-table")

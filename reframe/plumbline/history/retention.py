@@ -137,18 +137,14 @@ def _remove(path: Path) -> int:
 def _compress(path: Path) -> int:
     """Replace a file by a compressed one. Return the bytes freed."""
     before = path.stat().st_size
-    whole, partial = path.with_name(f"{path.name}.gz"), path.with_name(f"{path.name}.partial")
-    try:
-        partial.unlink(missing_ok=True)
+    whole = path.with_name(f"{path.name}.gz")
+    with files.replacing(whole) as partial:
         with (
             open(path, "rb", opener=files.open_regular) as plain,
             gzip.open(partial, "xb") as packed,
         ):
             shutil.copyfileobj(plain, packed)
         shutil.copystat(path, partial)
-        partial.replace(whole)
-    finally:
-        partial.unlink(missing_ok=True)
     path.unlink()
     return before - whole.stat().st_size
 
@@ -218,13 +214,8 @@ def _add(folder: Path, records: list[record.Record]) -> int:
         by_key[key] = fields
         new += 1
     if new:
-        try:
+        message = "cannot be written ({}): free disk space, and run the command again"
+        with files.writing(path, message):
             folder.mkdir(parents=True, exist_ok=True)
             files.write_atomically(path, "".join(f"{record.dumps(fields)}\n" for fields in kept))
-        except OSError as err:
-            raise Fault(
-                f"{path}: cannot be written ({err.strerror}): free disk space, and run the "
-                f"command again",
-                code="files.not-writable",
-            ) from None
     return new

@@ -281,13 +281,8 @@ def write_prometheus(session: ExportedSession, path: Path) -> None:
 
     :raises Fault: if it cannot be written.
     """
-    try:
+    with files.writing(path):
         files.write_atomically(path, prometheus(session))
-    except OSError as err:
-        raise Fault(
-            f"{path}: cannot be written: {err.strerror}: name another file",
-            code="files.not-writable",
-        ) from None
 
 
 # -- JUnit XML -----------------------------------------------------------------------------------

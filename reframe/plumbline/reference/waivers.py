@@ -278,15 +278,10 @@ def add(folder: Folder, text: str) -> Path:
             f"each entry's line: add these lines by hand:\n{text}",
             code="reference.wrong-waiver",
         )
-    try:
+    message = "cannot be written: {}: correct its permissions, or add these lines by hand:\n"
+    with files.writing(path, message + text):
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(path, after)
-    except OSError as err:
-        raise Fault(
-            f"{path}: cannot be written: {err.strerror}: correct its permissions, or add these "
-            f"lines by hand:\n{text}",
-            code="files.not-writable",
-        ) from None
     return path
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault, UnknownName, UnreadableFile
+from plumbline.core.files import writing
 from plumbline.core.text import suggest
 from plumbline.core.yamlfile import read_yaml
 from plumbline.placement import devices, placement
@@ -391,14 +392,9 @@ def gather(
                 f"PLUMBLINE_RESULTS to a folder without a space",
                 code="files.space-in-name",
             )
-        try:
+        remedy = "free disk space, or set PLUMBLINE_RESULTS to a writable folder"
+        with writing(folder, "cannot be created ({}): " + remedy):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as err:
-            raise Fault(
-                f"{folder}: cannot be created ({err.strerror}): free disk space, or set "
-                f"PLUMBLINE_RESULTS to a writable folder",
-                code="files.not-writable",
-            ) from None
     return {
         "systems": systems,
         "environments": environments,

@@ -30,12 +30,8 @@ def create(folder: Path, wanted: list[Environment], report: Callable[[str], None
     """
     with spack.locked(report):
         spack.bootstrap(report)
-        try:
+        with files.writing(folder, "cannot be created ({})"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as err:
-            raise Fault(
-                f"{folder}: cannot be created ({err.strerror})", code="files.not-writable"
-            ) from None
         log = folder / "mirror.log"
         log.write_text(f"{spack.now()}\n", encoding="utf-8")
         for name, pin in environments.pins().items():

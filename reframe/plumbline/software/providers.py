@@ -27,7 +27,7 @@ from pathlib import Path
 
 import fasteners
 
-from plumbline.core import paths
+from plumbline.core import files, paths
 from plumbline.core.errors import Coded, Fault
 from plumbline.core.text import suggest
 from plumbline.software import build as builds
@@ -420,7 +420,8 @@ def install(report: Callable[[str], None]) -> None:
     if platform.machine() != "x86_64":
         report(f"provider pip: its wheels are for x86_64, this machine is {platform.machine()}")
         return
-    try:
+    remedy = "free disk space, run this as its owner, or set PLUMBLINE_TOOLS to a writable folder"
+    with files.writing(paths.tools(), "cannot be written ({}): " + remedy):
         paths.tools().mkdir(parents=True, exist_ok=True)
         with fasteners.InterProcessLock(paths.tools() / "lock"):
             for name in WHEELS:
@@ -428,12 +429,6 @@ def install(report: Callable[[str], None]) -> None:
                 if fault:
                     report(f"provider pip: {fault}; installing")
                     _install_wheel(name)
-    except OSError as err:
-        raise Fault(
-            f"{paths.tools()}: cannot be written ({err.strerror}): free disk space, run this as "
-            f"its owner, or set PLUMBLINE_TOOLS to a writable folder",
-            code="files.not-writable",
-        ) from None
 
 
 def prepare() -> None:

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import fasteners
 import yaml
 
-from plumbline.core import paths
+from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.software import environments
 
@@ -136,18 +136,13 @@ def locked(report: Callable[[str], None]) -> Iterator[None]:
 
     :raises Fault: if the install root cannot be written.
     """
-    try:
+    remedy = "free disk space, or set PLUMBLINE_TOOLS to a writable folder"
+    with files.writing(root(), "cannot be written ({}): " + remedy):
         root().mkdir(parents=True, exist_ok=True)
         lock = fasteners.InterProcessLock(root() / "lock")
         if not lock.acquire(blocking=False):
             report(f"another build holds {root() / 'lock'}: waiting for it")
             lock.acquire()
-    except OSError as err:
-        raise Fault(
-            f"{root()}: cannot be written ({err.strerror}): free disk space, or set "
-            f"PLUMBLINE_TOOLS to a writable folder",
-            code="files.not-writable",
-        ) from None
     try:
         yield
     finally:
