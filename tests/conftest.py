@@ -291,15 +291,15 @@ class Testbed:
 
     # -- the system ---------------------------------------------------------------------------
 
-    def wheels(self, name: str = "pip") -> None:
-        """Add an environment with the wheels' programs, and write the system."""
-        extras = {"extras": {"provider": "pip"}, "target_systems": [self.name]}
+    def imb(self, name: str = "pip", provider: str = "pip") -> None:
+        """Add an environment with the real Intel MPI Benchmarks, and write the system."""
+        extras = {"extras": {"provider": provider}, "target_systems": [self.name]}
         self.environments.append({"name": name, "features": ["imb"], **extras})
         self.write()
 
     def lacking(self) -> None:
         """Add an environment whose program is not installed, and write the system."""
-        self.wheels("lacks")
+        self.imb("lacks")
         self.env["PLUMBLINE_TOOLS"] = str(self.folder / "no-tools")
 
     def environment(

@@ -210,21 +210,6 @@ def test_lint_writes_an_inventory_and_compares_with_it(testbed: Testbed):
     assert (accepted.code, path.read_text()) == (0, written)
 
 
-def test_lint_names_every_fault(testbed: Testbed):
-    testbed.environment("disk", "fio")
-    (testbed.systems / "other.yaml").write_text("systems: [\n")
-    table = testbed.refer(
-        {"id": "r1", "benchmark": "fio", "metric": "read_bandwidth", "value": 1, "unit": "us"},
-        {"id": "r2", "benchmark": "fio", "metric": "no_bandwidth", "value": 1, "unit": "MB/s"},
-    )
-    done = testbed.asked("lint")
-    assert done.code == 1
-    for part in (f"{testbed.systems / 'other.yaml'}:2:1", f"{table}:2", f"{table}:3",
-                 "no_bandwidth"):  # fmt: skip
-        assert part in done.err
-    assert not (testbed.systems / "inventory").exists()
-
-
 def test_an_inventory_that_is_none(testbed: Testbed):
     """It refuses a session before the first job, and does not hide that a figure fails."""
     testbed.environment("disk", "fio")

@@ -27,12 +27,8 @@ def nothing_recorded(done: Done, testbed: Testbed) -> None:
 @pytest.mark.parametrize("plain", [False, True], ids=["plumbline run", "reframe"])
 def test_a_system_elsewhere(testbed: Testbed, plain: bool):
     """Nothing of it is here: no build, modules, scheduler or file system."""
-    wanted = (
-        "--system=perlmutter",
-        "-n",
-        "^ior%|^osu_p2p.*=latency.*off-node|^osu_p2p.*off-node.*=latency",
-        "--dry-run",
-    )
+    cases = "^ior%|^osu_p2p.*=latency.*off-node|^osu_p2p.*off-node.*=latency"
+    wanted = ("--system=perlmutter", "-n", cases, "--dry-run")
     testbed.env.pop("SCRATCH", None)
     done = testbed.reframe("-c", CHECKS, *wanted) if plain else testbed.plumbline("run", *wanted)
     assert done.code == 0, done.output
@@ -74,9 +70,7 @@ def test_what_has_to_measure_refuses_it(testbed: Testbed, command: tuple[str, ..
 @pytest.mark.parametrize("plain", [False, True], ids=["plumbline run", "reframe"])
 def test_not_all_is_rendered(testbed: Testbed, plain: bool):
     """Only the program would show which MPI starts it."""
-    testbed.environments.append({"name": "bare", "features": ["imb"], "extras": {
-        "provider": "path"}, "target_systems": [testbed.name]})  # fmt: skip
-    testbed.write()
+    testbed.imb("bare", "path")
     if plain:
         done = testbed.reframe("-c", CHECKS, *PINGPONG, "--dry-run")
     else:

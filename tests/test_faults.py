@@ -36,20 +36,20 @@ SYSTEM_FILES: dict[str, tuple[str | bytes | tuple[str, str], str]] = {
     "tabs": ("systems:\n\t- name: testbed\n", ":2:1"),
     "bytes": (b"systems: \xff\xfe\n", ""),
     "empty": ("", "systems"),
-    "list": ("[]\n", "systems"),
+    "list": ("[]\n", "`systems`"),
     "scalar": ("systems\n", "systems"),
     "mapping": ("systems: {}\n", "systems"),
     "two": ("systems: [{name: testbed}, {name: other}]\n", "systems"),
-    "name": ("systems: [{name: other, hostnames: ['.*'], partitions: []}]\n", "testbed"),
+    "name": ("systems: [{name: other, hostnames: ['.*'], partitions: []}]\n", "'testbed'"),
     "key": (("environments:", "enviroments:"), "enviroments"),
-    "target": (("target_systems:", "target_system:"), "target_systems"),
+    "target": (("target_systems:", "target_system:"), "target_systems: [testbed]"),
     "no-partitions": (("  partitions:", "  partition:"), "partitions"),
     "partition-text": (("  - name: node", "  - node\n  - name: node"), "partition"),
     "misspelt": (("scheduler:", "schedular:"), "scheduler"),
     "launcher": (("launcher: local", "launcher: rsh"), "rsh"),
     "provider": (("provider: path", "provider: brew"), "brew"),
     "environment": (("- disk-io\n", "- disc\n"), "disc"),
-    "placement": (("detect: true", "placements: [on-moon]"), "on-moon"),
+    "placement": (("detect: true", "placements: [on-soket]"), "on-socket"),
     "placements": (("detect: true", "placements: 5"), "placements"),
 }
 #: The codes of those that are no YAML.
@@ -169,12 +169,16 @@ FAULTY_ROWS = {
 
 @pytest.mark.holds("checkout")
 def test_every_faulty_reference_row_is_named(testbed: Testbed):
-    """By lint all of them; a run is refused."""
+    """By lint all of them, beside a system file; a run is refused."""
     testbed.environment("disk", "fio")
     rows = [{**ROW, "id": column, **fault} for column, fault in FAULTY_ROWS.items()]
     path = testbed.refer(*rows)
+    other = testbed.systems / "other.yaml"
+    other.write_text("systems: [\n")
     done = testbed.plumbline("lint")
     assert done.code == 1 and "Traceback" not in done.output
+    assert f"{other}:2:1" in done.err and not (testbed.systems / "inventory").exists()
+    other.unlink()
     lines = done.err.splitlines()
     for number, column in enumerate(FAULTY_ROWS, 2):
         found = [line for line in lines if line.startswith(f"plumbline: {path}:{number}: ")]
@@ -355,7 +359,7 @@ def test_setup_repairs_a_half_installed_prefix(testbed: Testbed, registry: None)
     with_programs(testbed)
     HALF_INSTALLED["short-library"](tools)
     HALF_INSTALLED["empty"](tools)
-    testbed.wheels()
+    testbed.imb()
     (fields,) = testbed.reframe("-c", CHECKS, "-r", *PINGPONG).records
     assert (fields["result"], fields["code"]) == ("skip", "build.wheel-not-installed")
     done = testbed.plumbline("setup")

@@ -38,7 +38,7 @@ def real(make_testbed) -> Iterator[tuple[Testbed, list[str], list[str]]]:
     if not (ROOT / ".tools" / "imb" / "bin" / "IMB-MPI1").is_file():
         pytest.skip(f"{ROOT / '.tools'} is not set up: make setup")
     testbed = make_testbed("local")
-    testbed.wheels()
+    testbed.imb()
     testbed.write(max_jobs=1)
     short = ["PingPong", "-npmin", "2", "-msglog", "3:6"]
     checks = [testbed.check_file(f"ping{n}", executable_opts=short) for n in range(CASES)]

@@ -1,13 +1,11 @@
 """Faults seeded into systems and tables, each with a line of its own from `plumbline lint`."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from plumbline.cli import main
 from plumbline.core import paths
-from plumbline.core.errors import Fault
 from plumbline.reference.registers import Tables
 from plumbline.reference.row import Row
 from plumbline.reference.tables import load
@@ -170,37 +168,6 @@ def test_system_fault(damage: Callable[[dict], object], place: str, words: str):
     damage(content)
     (fault,) = system.faults(content)
     assert fault.startswith(place) and words in fault
-
-
-#: Text of a system file -> what is in the refusal beside the file's name.
-FILE_FAULTS = [
-    ("- a\n- b\n", "`systems`"),
-    ("systems: []\nmodes: []\n", "modes"),
-    ("systems: [{name: other, hostnames: [x], partitions: []}]\n", "'here'"),
-    ("systems: [{name: here}]\nenvironments: [{name: gcc}]\n", "target_systems: [here]"),
-    (
-        "systems: [{name: here, hostnames: [h], partitions: [{name: p, scheduler: local, "
-        "launcher: local, extras: {placements: [on-soket]}}]}]\n",
-        "on-socket",
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "words"), FILE_FAULTS)
-def test_system_file_fault(tmp_path: Path, text: str, words: str):
-    path = tmp_path / "here.yaml"
-    path.write_text(text)
-    with pytest.raises(Fault, match=f"^{path}: ") as fault:
-        configuration.read_system(path)
-    assert fault.value.code == "system.wrong-file" and words in str(fault.value)
-
-
-def test_system_file_that_is_no_yaml(tmp_path: Path):
-    path = tmp_path / "here.yaml"
-    path.write_text("systems: [")
-    with pytest.raises(Fault, match=f"^{path}:2:1: ") as fault:
-        configuration.read_system(path)
-    assert fault.value.code == "input.wrong-file"
 
 
 def rows(*cells: dict) -> Tables:
