@@ -158,15 +158,8 @@ def checkout(tmp_path_factory) -> Checkout:
         place,
         plain,
         foreign.variables("perlmutter", folder)
-        | {
-            "RFM_SYSTEM": "perlmutter",
-            "PLUMBLINE_RESULTS": str(folder / "results"),
-        },
-        plain
-        | {
-            "PLUMBLINE_RESULTS": str(folder / "demo"),
-            "PLUMBLINE_SITE": str(folder / "demo"),
-        },
+        | {"RFM_SYSTEM": "perlmutter", "PLUMBLINE_RESULTS": str(folder / "results")},
+        plain | {"PLUMBLINE_RESULTS": str(folder / "demo"), "PLUMBLINE_SITE": str(folder / "demo")},
     )
     for _ in range(3):
         done = made.run(f"plumbline run {FEW}")

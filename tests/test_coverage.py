@@ -23,9 +23,7 @@ def test_the_current_systems_are_eighteen():
     assert len(CURRENT) == 18
 
 
-def test_what_a_plain_run_runs_is_what_is_not_at_published_scale(
-    dry_run: Callable[[str], DryRun],
-):
+def test_what_a_plain_run_runs_is_what_is_not_at_published_scale(dry_run: Callable[[str], DryRun]):
     """As ReFrame lists the checks without any option."""
     cases = dry_run("summit").cases
     assert coverage_page.counted(cases, full=True)

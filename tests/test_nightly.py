@@ -284,8 +284,7 @@ def test_a_night_on_a_disk_that_fills_up(testbed: Testbed, filling_disk: Path):
 
 
 def test_records_that_turn_read_only(
-    make_testbed: Callable[..., Testbed],
-    small_disk: Callable[[str], Path],
+    make_testbed: Callable[..., Testbed], small_disk: Callable[[str], Path]
 ):
     disk = small_disk("8m")
     testbed = make_testbed("local")

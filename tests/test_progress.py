@@ -210,7 +210,6 @@ def test_the_load_at_a_time_out(
 )
 def test_whose_load_matters(scheduler: bool, launcher: str, here: bool) -> None:
     partition = Given(
-        scheduler=Given(is_local=scheduler),
-        launcher_type=Given(registered_name=launcher),
+        scheduler=Given(is_local=scheduler), launcher_type=Given(registered_name=launcher)
     )
     assert load.is_here(partition) is here

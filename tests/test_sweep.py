@@ -312,8 +312,7 @@ def test_a_session_that_lacks_a_case_is_reported(tmp_path: Path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "session, case, code",
-    [("0", "c @s:p+e", 2), ("1", "c @s:p+e", 1), ("0", "not-here @s:p+e", 0)],
+    "session, case, code", [("0", "c @s:p+e", 2), ("1", "c @s:p+e", 1), ("0", "not-here @s:p+e", 0)]
 )
 def test_a_case_that_a_node_skipped_is_inconclusive(
     tmp_path: Path, monkeypatch, session: str, case: str, code: int

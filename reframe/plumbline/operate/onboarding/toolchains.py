@@ -34,7 +34,7 @@ _PACKAGES = {
 
 #: Programming model -> Cray's module for its GPUs, and the variants of Cray MPICH.
 _ACCELERATED = {"": "", "cuda": "craype-accel-nvidia{}", "hip": "craype-accel-amd-{}"}
-_CRAY = {"cuda": "+cuda cuda_arch={}", "hip": "+rocm amdgpu_target={}"}
+_CRAY = {"": "", "cuda": "+cuda cuda_arch={}", "hip": "+rocm amdgpu_target={}"}
 
 
 @dataclass(frozen=True)
@@ -253,9 +253,11 @@ def _toolchain(
         why_not = f"no folder that {module.name} sets has bin/mpicc"
     elif compiler is None and not stack:
         why_not = "no GCC was found among the modules, or in /usr"
-    accelerated = [name for name in (_ACCELERATED[bare.model].format(gpu.removeprefix("sm_")),)
-                   if mpi == "cray-mpich" and gpu and name in names]  # fmt: skip
-    of_mpi = (*accelerated, module.name)
+    architecture = gpu.removeprefix("sm_")
+    accelerated = _ACCELERATED[bare.model].format(architecture)
+    of_mpi: tuple[str, ...] = (module.name,)
+    if mpi == "cray-mpich" and accelerated in names:
+        of_mpi = (accelerated, module.name)
     before = [*(compiler.modules if compiler else ()), *(name for e in stack for name in e.modules)]
     bare = replace(bare, modules=tuple(dict.fromkeys([*module.within, *before, *of_mpi])))
     if why_not:
@@ -263,15 +265,11 @@ def _toolchain(
     version = externals.version_at(package, prefix) if package in externals.TOOLS else None
     spec = f"{package}@={version or module.version}"
     if package == "cray-mpich":
-        spec += "+wrappers" + (_CRAY[bare.model].format(gpu.removeprefix("sm_")) if gpu else "")
+        spec += "+wrappers" + _CRAY[bare.model].format(architecture)
     library = External(package, spec, prefix, of_mpi)
     info = f"{prefix}/bin/ompi_info"
     aware = mpi == "cray-mpich" or "mpi_built_with_cuda_support:value:true" in (
         capture(info, "--parsable", "--level", "9", "--all") or "" if package == "openmpi" else ""
     )
-    rest = (library, *stack) if compiler else (stack[0], library, *stack[1:])
-    return replace(
-        bare,
-        externals=(compiler, *rest) if compiler else rest,
-        gpu_aware=bool(gpu) and aware,
-    )
+    first, *others = (compiler, *stack) if compiler else stack
+    return replace(bare, externals=(first, library, *others), gpu_aware=bool(gpu) and aware)
