@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -56,11 +56,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     described = {partition: node.read(file) for partition, file in nodes.items()}
     # Standard output may be the draft.
     show = warn if printed else say
-
-    def probed(partition: dict) -> dict:
-        return probing.describe(partition, sys.executable, show)
-
-    result = draft.draft(name, partitions, described, probed if probe else None)
+    probing_job = functools.partial(probing.describe, show=show) if probe else None
+    result = draft.draft(name, partitions, described, probing_job)
     drafted = {path: result.text(), **result.files}
     if printed:
         echo(drafted[path], nl=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -84,10 +85,9 @@ def command(partition: dict, output: str, python: tuple[str, ...] = DESCRIBE) ->
     return job(access, partition, output, list(python)) if job else None
 
 
-def describe(partition: dict, python: str, show: Callable[[str], None]) -> dict:
+def describe(partition: dict, show: Callable[[str], None]) -> dict:
     """Return the description of a node of a partition, from a job.
 
-    :arg python: the interpreter.
     :arg show: called with a line that has the job's command.
     :raises Fault: if there is no such job, it fails, or does not end in ten minutes.
     """
@@ -95,7 +95,7 @@ def describe(partition: dict, python: str, show: Callable[[str], None]) -> dict:
     paths.results().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="init-", dir=paths.results()) as folder:
         file = Path(folder, "node.json")
-        words = command(partition, str(file), (python, *DESCRIBE[1:]))
+        words = command(partition, str(file), (sys.executable, *DESCRIBE[1:]))
         if words is None:
             raise Fault(
                 f"no job is known for scheduler {partition['scheduler']}: describe a node by hand",
