@@ -96,15 +96,21 @@ class _Time(click.ParamType):
             self.fail(err.coded(), param, ctx)
 
 
-class _Pair(click.ParamType):
-    """``KEY=VALUE``, as for ``--session-extras``."""
+class Pair(click.ParamType):
+    """``KEY=VALUE``, as for ``--session-extras``.
+
+    :arg empty: whether the value may be empty.
+    """
 
     name = "key=value"
 
+    def __init__(self, form: str = "KEY=VALUE", empty: bool = True):
+        self.form, self.empty = form, empty
+
     def convert(self, value, param, ctx):
         key, equals, text = value.partition("=")
-        if not key or not equals:
-            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        if not (key and equals and (text or self.empty)):
+            self.fail(f"{value!r} is not {self.form}", param, ctx)
         return key, text
 
 
@@ -177,7 +183,7 @@ _SELECTION = {
         "--until", type=_Time("moment", end=True), metavar="TIME",
         help="Only sessions before this time; a date means the end of that day."),
     "extras": click.option(
-        "--extras", type=_Pair(), multiple=True, metavar="KEY=VALUE",
+        "--extras", type=Pair(), multiple=True, metavar="KEY=VALUE",
         help="Only sessions with these --session-extras; may be repeated."),
 }  # fmt: skip
 _SOURCE = click.option("--from", "source", type=click.Path(path_type=Path), metavar="PATH",

@@ -9,25 +9,16 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import echo, say, warn
+from plumbline.cli.common import Pair, echo, say, warn
 from plumbline.core.errors import Fault, WrongOption
-
-
-def _of_node(ctx, param, values: tuple[str, ...]) -> dict[str, Path]:
-    found = {}
-    for value in values:
-        partition, equals, path = value.partition("=")
-        if not (partition and equals and path):
-            raise click.BadParameter(f"{value!r} is not QUEUE=FILE")
-        found[partition] = Path(path)
-    return found
 
 
 @click.command()
 @click.argument("name")
 @click.option("-p", "--partition", "partitions", multiple=True, metavar="PARTITION",
               help="Draft only this queue, or Slurm partition; may be repeated.")  # fmt: skip
-@click.option("--node", "nodes", multiple=True, callback=_of_node, metavar="QUEUE=FILE",
+@click.option("--node", "nodes", multiple=True, type=Pair("QUEUE=FILE", empty=False),
+              metavar="QUEUE=FILE",
               help="What a node of a queue or partition printed about itself.")  # fmt: skip
 @click.option("--probe", is_flag=True, help="Submit a job to each queue that "
               "describes a node.")  # fmt: skip
@@ -53,7 +44,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     if not (printed or force):
         # Before any job is submitted.
         _refuse_existing([path])
-    described = {partition: node.read(file) for partition, file in nodes.items()}
+    described = {partition: node.read(Path(file)) for partition, file in nodes}
     # Standard output may be the draft.
     show = warn if printed else say
     probing_job = functools.partial(probing.describe, show=show) if probe else None
