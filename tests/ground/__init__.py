@@ -292,17 +292,24 @@ def missing() -> str:
 
 
 @contextlib.contextmanager
-def ground(**changes: object) -> Iterator[Ground]:
-    """A machine, brought up and taken down; skips, with the reason, where there can be none.
+def brought_up(**changes: object) -> Iterator[Ground]:
+    """A machine, brought up and taken down.
 
     :arg changes: fields that differ from machine.yaml.
     """
-    if why := missing():
-        pytest.skip(why)
     machine = Machine.declared(**changes)
     # A socket's path has 107 characters at most: too few for a test's own folder.
     with (
         tempfile.TemporaryDirectory(prefix="ground-") as folder,
         Ground(Path(folder), machine) as found,
     ):
+        yield found
+
+
+@contextlib.contextmanager
+def ground(**changes: object) -> Iterator[Ground]:
+    """The same; skips, with the reason, where there can be none."""
+    if why := missing():
+        pytest.skip(why)
+    with brought_up(**changes) as found:
         yield found

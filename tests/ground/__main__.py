@@ -7,10 +7,9 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from ground import Ground, Machine, missing
+from ground import Ground, brought_up, missing
 from ground.site import NODES, PAIRS, Site
 
 #: What may be changed, and by what.
@@ -39,11 +38,8 @@ def shell() -> int:
     if why := missing():
         print(f"plumbline: no proving ground: {why}", file=sys.stderr)
         return 2
-    with (
-        tempfile.TemporaryDirectory(prefix="ground-") as folder,
-        Ground(Path(folder), Machine.declared()) as ground,
-    ):
-        site = Site(Path(folder, "site"), ground)
+    with brought_up() as ground:
+        site = Site(ground.folder / "site", ground)
         site.draft()
         print(HELP.format(nodes=" ".join(ground.names), count=len(ground.names)), flush=True)
         words = [*ground.inside, "env", "-C", str(site.folder), "PS1=login$ ", "bash", "--norc"]

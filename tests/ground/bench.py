@@ -8,13 +8,12 @@ import shutil
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from ground import Ground, Machine, missing
+from ground import brought_up, missing
 from ground.faults import measured
 from ground.operations import operate
 from ground.site import Site
@@ -45,9 +44,8 @@ def times() -> dict[str, float]:
     up, down = [], []
     for _ in range(TIMES):
         with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ground-"))
             began = time.monotonic()
-            stack.enter_context(Ground(Path(folder), Machine.declared()))
+            stack.enter_context(brought_up())
             up.append(time.monotonic() - began)
             began = time.monotonic()
         down.append(time.monotonic() - began)
@@ -110,10 +108,7 @@ def main(*wanted: str) -> int:
 
 def on_a_machine(part: Callable[[Site], list[dict]], changes: dict[str, int]) -> list[dict]:
     """Measures a part on a machine of its own."""
-    with (
-        tempfile.TemporaryDirectory(prefix="ground-") as folder,
-        Ground(Path(folder), Machine.declared(**changes)) as there,
-    ):
+    with brought_up(**changes) as there:
         return part(Site(there.folder / "site", there))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ground import Ground, Machine, missing, page
+from ground import Ground, Machine, brought_up, missing, page
 from ground.site import Site
 
 #: Healthy nights before each fault, and nights with it at most.
@@ -56,6 +56,10 @@ class Found:
     said: tuple[str, ...] = ()
 
 
+#: Something that is done to a node of a machine.
+Action = Callable[[Ground, str], object]
+
+
 @dataclass(frozen=True)
 class Fault:
     """Something that goes wrong.
@@ -70,8 +74,8 @@ class Fault:
     """
 
     name: str
-    inject: Callable[[Ground, str], object]
-    heal: Callable[[Ground, str], object]
+    inject: Action
+    heal: Action
     measure: str
     injected: float | None = None
     node: str = NODE
@@ -90,6 +94,11 @@ class Fault:
         return "nodes" if self.measure == "nodes" else "pairs"
 
 
+def act(method: Callable[..., object], *arguments: object) -> Action:
+    """A method of the machine, with what it takes behind the node."""
+    return lambda ground, node: method(ground, node, *arguments)
+
+
 def link(percent: float, name: str = NODE, **machine: float) -> Fault:
     """A link at a part of its rate, of a node or of a rack to the spine."""
     kind, expected = "link", (f"node {name}",)
@@ -99,8 +108,8 @@ def link(percent: float, name: str = NODE, **machine: float) -> Fault:
     where = ", uplinks oversubscribed" if machine else ""
     return Fault(
         f"{kind} of {name} at {percent:g} %{where}",
-        lambda ground, link: ground.rate(link, percent),
-        lambda ground, link: ground.rate(link, 100),
+        act(Ground.rate, percent),
+        act(Ground.rate, 100),
         "pairs",
         round(1 - percent / 100, 3),
         name,
@@ -109,16 +118,9 @@ def link(percent: float, name: str = NODE, **machine: float) -> Fault:
     )
 
 
-def wrong_mtu(size: int) -> Fault:
-    """A node's MTU that differs from its peers'. That is named, and its speed where it suffers."""
-    return Fault(
-        f"wrong MTU, {size}",
-        lambda ground, node: ground.mtu(node, size),
-        lambda ground, node: ground.mtu(node, ground.machine.mtu),
-        "pairs",
-        expected=(f"node {NODE}", f"setting {NODE}"),
-    )
-
+#: What is named of a node with a setting that differs from its peers', and its speed where it
+#: suffers.
+SETTING = (f"node {NODE}", f"setting {NODE}")
 
 #: A link that loses packets: what exceeds its rate does not wait but is dropped.
 LOSSY = "burst 3kb limit 3kb"
@@ -130,91 +132,37 @@ def without_management(ground: Ground, node: str) -> None:
     ground.until_down(node)
 
 
+def healthy_mtu(ground: Ground, node: str) -> None:
+    """Sets a node's MTU to its peers'."""
+    ground.mtu(node, ground.machine.mtu)
+
+
 FAULTS = (
     *map(link, (95, 90, 80, 50)),
     link(70, "r1"),
     link(90, **OVERSUBSCRIBED),
     link(70, "r1", **OVERSUBSCRIBED),
-    wrong_mtu(576),
-    wrong_mtu(1400),
-    Fault(
-        "packets lost on a node's link",
-        lambda ground, node: ground.rate(node, 100, LOSSY),
-        lambda ground, node: ground.rate(node, 100),
-        "pairs",
+    *(
+        Fault(f"wrong MTU, {size}", act(Ground.mtu, size), healthy_mtu, "pairs", expected=SETTING)
+        for size in (576, 1400)
     ),
-    Fault(
-        "fabric's cable unplugged",
-        lambda ground, node: ground.cable(node, False),
-        lambda ground, node: ground.cable(node, True),
-        "pairs",
-    ),
-    Fault(
-        "program that hangs as it starts",
-        lambda ground, node: ground.hang(node, "IMB-MPI1"),
-        lambda ground, node: ground.idle(node),
-        "pairs",
-    ),
-    Fault(
-        "another node under the same name",
-        lambda ground, node: ground.swap(node),
-        lambda ground, node: ground.swap(node, 0),
-        "hosts",
-    ),
-    Fault(
-        "management network down in a session",
-        lambda ground, _: ground.lose_management(),
-        lambda ground, _: ground.regain_management(),
-        "pairs",
-        everywhere=True,
-    ),
-    Fault(
-        "scratch disk at 50 %",
-        lambda ground, node: ground.disk(node, 50),
-        lambda ground, node: ground.disk(node, 100),
-        "nodes",
-        0.5,
-    ),
-    Fault(
-        "scratch disk full",
-        lambda ground, node: ground.fill(node),
-        lambda ground, node: ground.empty(node),
-        "nodes",
-    ),
-    Fault(
-        "CPUs at half by quota",
-        lambda ground, node: ground.cpu(node, 50),
-        lambda ground, node: ground.cpu(node, 100),
-        "nodes",
-        0.5,
-        # Its quota differs too.
-        expected=(f"node {NODE}", f"setting {NODE}"),
-    ),
-    Fault(
-        "process that keeps a core busy",
-        lambda ground, node: ground.busy(node),
-        lambda ground, node: ground.idle(node),
-        "nodes",
-    ),
-    Fault(
-        "management cable unplugged",
-        without_management,
-        lambda ground, node: ground.cable(node, True, "m"),
-        "nodes",
-    ),
-    Fault(
-        "slurmd killed",
-        lambda ground, node: ground.kill_slurmd(node),
-        lambda ground, node: ground.kill_node(node),
-        "nodes",
-    ),
-    Fault(
-        "node without power",
-        lambda ground, node: ground.kill_node(node),
-        lambda *_: None,
-        "nodes",
-    ),
-)
+    Fault("packets lost on a node's link", act(Ground.rate, 100, LOSSY), act(Ground.rate, 100),
+          "pairs"),
+    Fault("fabric's cable unplugged", act(Ground.cable, False), act(Ground.cable, True), "pairs"),
+    Fault("program that hangs as it starts", act(Ground.hang, "IMB-MPI1"), Ground.idle, "pairs"),
+    Fault("another node under the same name", Ground.swap, act(Ground.swap, 0), "hosts"),
+    Fault("management network down in a session", lambda ground, _: ground.lose_management(),
+          lambda ground, _: ground.regain_management(), "pairs", everywhere=True),
+    Fault("scratch disk at 50 %", act(Ground.disk, 50), act(Ground.disk, 100), "nodes", 0.5),
+    Fault("scratch disk full", Ground.fill, Ground.empty, "nodes"),
+    # Its quota differs too.
+    Fault("CPUs at half by quota", act(Ground.cpu, 50), act(Ground.cpu, 100), "nodes", 0.5,
+          expected=SETTING),
+    Fault("process that keeps a core busy", Ground.busy, Ground.idle, "nodes"),
+    Fault("management cable unplugged", without_management, act(Ground.cable, True, "m"), "nodes"),
+    Fault("slurmd killed", Ground.kill_slurmd, Ground.kill_node, "nodes"),
+    Fault("node without power", Ground.kill_node, lambda *_: None, "nodes"),
+)  # fmt: skip
 
 
 def night(site: Site, faults: Sequence[Fault], number: int, before: set[str]) -> list[Found]:
@@ -353,11 +301,7 @@ def measured_on(changes: dict[str, float], faults: list[Fault], nights: int) -> 
 
     :arg changes: fields of the machine that differ from machine.yaml.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="ground-") as folder,
-        tempfile.TemporaryDirectory(prefix="healthy-") as kept,
-        Ground(Path(folder), Machine.declared(**changes)) as there,
-    ):
+    with tempfile.TemporaryDirectory(prefix="healthy-") as kept, brought_up(**changes) as there:
         site = Site(there.folder / "site", there)
         site.draft()
         with measured() as known:
