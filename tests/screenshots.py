@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,8 +18,9 @@ from pathlib import Path
 
 import demo_history
 import numpy as np
+from bench import chromium
 from markdown_it import MarkdownIt
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from plumbline.output.report.heat import png
 from reports import one
 
@@ -114,11 +114,8 @@ def main(images: Path, tutorial: Path | None = None) -> None:
 
     :arg tutorial: the report that the tutorial makes.
     """
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         report, message = made(Path(folder))
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
         start = (report / "index.html").as_uri()
         (images / "report.png").write_bytes(shot(browser, start, "", 1120, 800, "light"))
         waive = shot(browser, start, "#red", 1120, 620, "light", opened="li.row details.waive")
@@ -141,7 +138,6 @@ def main(images: Path, tutorial: Path | None = None) -> None:
                     address = f"{report.as_uri()}/{path}"
                     content = shot(browser, address, target, width, height, theme)
                     (images / f"report-{name}-{theme}-{width}.png").write_bytes(content)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import nights
 import numpy as np
 import pytest
-from bench import constants, real
+from bench import DOCS, constants, real
 from bench.detection import beyond_upgrades, kept, known_by, of_last_loss, value_of
 from bench.methods import Report
 from nights import LEVEL, Plan
@@ -113,7 +113,7 @@ def test_what_is_derived_from_a_constant_follows_it():
 
 
 def test_the_page_has_each_constant_as_it_is():
-    page = (constants.DOCS / "trend-constants.md").read_text()
+    page = (DOCS / "trend-constants.md").read_text()
     assert len(constants.tuned()) <= 15
     for variant in constants.variants(constants.tuned()):
         name = f"`{variant.name}`" if variant.name else ""

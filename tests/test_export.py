@@ -243,7 +243,7 @@ def test_a_session_of_the_future_is_not_the_newest(testbed: Testbed) -> None:
     first, second, third = [remember(testbed, number, 100.0) for number in (1, 2, 3)]
     for session in (second, third):
         path = testbed.results / "sessions" / session / "records.jsonl"
-        path.write_text(path.read_text().replace('"time": "2026-', '"time": "9026-'))
+        path.write_text(path.read_text().replace('"time":"2026-', '"time":"9026-'))
     done = export(testbed)
     assert done.code == 0 and f"session {first}" in done.out
     assert [line.split(": ")[1] for line in done.err.splitlines()] == [third, second]

@@ -7,14 +7,13 @@ Seeded. What judges is the code that judges real nodes (plumbline.analysis.clear
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
 from plumbline.analysis.clear import comparison
-from plumbline.core import paths
 
+from bench import arguments, publish
 from bench.compare import table
 
 #: Healthy nodes and slow ones that are judged for each line of the page, and the seed.
@@ -175,7 +174,5 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    made = page()
-    if sys.argv[1:] == ["--write"]:
-        (paths.ROOT / "docs" / "clearing-power.md").write_text(made, encoding="utf-8")
-    print(made)
+    options = arguments(__doc__).parse_args()
+    publish("clearing-power", page(), options.write)

@@ -7,15 +7,15 @@ Seeded. What judges is the code that judges real sessions (plumbline.analysis.co
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from plumbline.analysis.compare import duet, judge
 from plumbline.check.duet import order
-from plumbline.core import paths
 from scipy import stats
+
+from bench import arguments, publish
 
 #: Loss that must be found, and difference below which a figure counts as unchanged.
 LOSS, WITHIN = 0.05, 0.02
@@ -395,7 +395,5 @@ def _duet_row(which: Jobs, count: int, seed: int, peers: int = 1) -> list[str]:
 
 
 if __name__ == "__main__":
-    made = page(FIGURES)
-    if sys.argv[1:] == ["--write"]:
-        (paths.ROOT / "docs" / "compare-power.md").write_text(made, encoding="utf-8")
-    print(made)
+    options = arguments(__doc__).parse_args()
+    publish("compare-power", page(FIGURES), options.write)

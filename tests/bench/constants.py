@@ -7,7 +7,6 @@ with others, by ``bench.detection``.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import sys
 import time
@@ -24,9 +23,8 @@ from plumbline.analysis import trend
 from plumbline.analysis.trend import partition, reading
 from tabulate import tabulate
 
-from bench import cells
+from bench import arguments, cells, publish
 from bench.detection import (
-    DOCS,
     after_step,
     beyond_upgrades,
     is_called,
@@ -126,39 +124,31 @@ def _confirmed(judgement: trend.SeriesJudgement) -> list[Report]:
     return [report for report in reports(judgement) if report.confirmed]
 
 
-def of_flat(made: Nights) -> list[list[float]]:
-    return [[len(_confirmed(one)), unconfirmed(one)] for one in judged(made)]
+Rows = Callable[[Nights], list[list[float]]]
 
 
-def of_autocorrelated(made: Nights) -> list[list[float]]:
-    return [[len(_confirmed(one))] for one in judged(made)]
+def each(of: Callable[..., list[float]]) -> Rows:
+    """The values of each series, by its judgement, the start of its change, and its plan."""
+    return lambda made: [
+        of(one, start, made.plan) for one, start in zip(judged(made), made.start, strict=True)
+    ]
+
+
+def of_steps(judgement: trend.SeriesJudgement, start: int, plan: Plan) -> list[float]:
+    night, _ = after_step(_confirmed(judgement), start, plan.size)
+    return [night < 1, night < 14]
+
+
+of_flat = each(lambda one, *_: [len(_confirmed(one)), unconfirmed(one)])
+of_autocorrelated = each(lambda one, *_: [len(_confirmed(one))])
+of_several = each(lambda one, start, _: [of_last_loss(_confirmed(one), start)])
+of_kind = each(lambda one, start, plan: [is_called(_confirmed(one), plan.change, plan, start)])
+of_quiet = each(lambda one, start, _: [loss_is_known(reports(one), start, confirmed=True)])
 
 
 def of_upgrades(made: Nights) -> list[list[float]]:
     every = zip(judged(made), made.starts, strict=True)
     return [[beyond_upgrades(_confirmed(one), starts)] for one, starts in every]
-
-
-def of_steps(made: Nights) -> list[list[float]]:
-    every = zip(judged(made), made.start, strict=True)
-    nights = [after_step(_confirmed(one), start, made.plan.size)[0] for one, start in every]
-    return [[night < 1, night < 14] for night in nights]
-
-
-def of_several(made: Nights) -> list[list[float]]:
-    every = zip(judged(made), made.start, strict=True)
-    return [[of_last_loss(_confirmed(one), start)] for one, start in every]
-
-
-def of_kind(made: Nights) -> list[list[float]]:
-    every = zip(judged(made), made.start, strict=True)
-    return [[is_called(_confirmed(one), made.plan.change, made.plan, start)]
-            for one, start in every]  # fmt: skip
-
-
-def of_quiet(made: Nights) -> list[list[float]]:
-    every = zip(judged(known(made, 2)), made.start, strict=True)
-    return [[loss_is_known(reports(one), start, confirmed=True)] for one, start in every]
 
 
 @dataclass(frozen=True)
@@ -172,7 +162,7 @@ class Group:
 
     heads: tuple[str, ...]
     plans: list[Plan]
-    of: Callable[[Nights], list[list[float]]]
+    of: Rows
     rate: bool = False
     times: int = 1
 
@@ -206,7 +196,7 @@ def groups() -> list[Group]:
             [steps[name] for name in ("5% step, gaussian 1 %", "5% step, gaussian 2 %",
                                       "5% step, outlier 2 %", "2% step, gaussian 1 %",
                                       "10% step, gaussian 2 %", "10% step, outlier 2 %")],
-            of_steps,
+            each(of_steps),
         ),
         Group(
             ("last loss of several changes",),
@@ -224,7 +214,7 @@ def groups() -> list[Group]:
         Group(
             ("quiet losses, second night",),
             [quiet["5 % loss, noise 0.5 %, all digits"], quiet["5 % loss, noise 0.1 %, 3 digits"]],
-            of_quiet,
+            lambda made: of_quiet(known(made, 2)),
         ),
     ]  # fmt: skip
 
@@ -272,11 +262,10 @@ def table(rows: dict[Variant, list[np.ndarray]]) -> tuple[str, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("--series", type=int, default=40, help="in a cell")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these constants")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--write", action="store_true", help="write docs/trend-constants.md")
     given = parser.parse_args()
     if given.write and given.only:
         parser.error("--write is with all constants")
@@ -303,9 +292,7 @@ def main() -> None:
         beyond=f"{BEYOND:g}",
         idle=", ".join(idle) or "none",
     )
-    print(page)
-    if given.write:
-        (DOCS / "trend-constants.md").write_text(page, encoding="utf-8")
+    publish("trend-constants", page, given.write)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ nothing was tuned to them.
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import re
@@ -28,9 +27,9 @@ import ruptures
 import scipy
 from nights import Plan
 from plumbline.analysis import trend
-from plumbline.core import paths
 from tabulate import tabulate
 
+from bench import BIN, DOCS, arguments, publish
 from bench.cells import (
     NOISES,
     PLAIN,
@@ -45,7 +44,6 @@ from bench.cells import (
 from bench.methods import METHODS, OURS, SLOW, Report, judged, otava_version, run
 
 PAGE = Path(__file__).with_suffix(".md")
-DOCS = paths.ROOT / "docs"
 SEED = 460_000
 #: Series of a cell that the oracles judge.
 ORACLE = 2000
@@ -339,8 +337,7 @@ def speed(say: Callable[[str], None]) -> list[list]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "nights.csv")
             path.write_text("\n".join([nights.HEADER, *nights.rows(made)]) + "\n")
-            command = [str(Path(sys.executable).parent / "plumbline"), "trend", "--input",
-                       str(path), "--online"]  # fmt: skip
+            command = [BIN / "plumbline", "trend", "--input", path, "--online"]
             began = time.perf_counter()
             quiet = subprocess.DEVNULL
             with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
@@ -420,7 +417,7 @@ NO_OTAVA = "Apache Otava was not installed (see `tests/bench/methods.py`), and h
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("--series", type=int, default=500, help="in a cell without a change")
     parser.add_argument(
         "--aims",
@@ -428,7 +425,6 @@ def main() -> None:
         default=500,
         help="in a cell of the aims, of several changes, of upgrades and of quiet series",
     )
-    parser.add_argument("--write", action="store_true", help="write docs/detection.md")
     parser.add_argument("--keep", action="store_true", help="the slow methods as in that page")
     given = parser.parse_args()
     few = max(1, int(given.series * STEPS / 5))
@@ -470,9 +466,7 @@ def main() -> None:
         grain=1000 / (given.series * PLAIN.nights),
         cores=len(os.sched_getaffinity(0)),
     )
-    print(page)
-    if given.write:
-        (DOCS / "detection.md").write_text(page, encoding="utf-8")
+    publish("detection", page, given.write)
 
 
 if __name__ == "__main__":

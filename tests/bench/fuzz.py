@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import random
@@ -15,7 +13,7 @@ import time
 
 import test_fuzz
 
-from bench.harness import DOCS
+from bench import arguments, keep
 
 #: Inputs of each parser, as a multiple of those that the tests try.
 TIMES = 10
@@ -99,14 +97,8 @@ def render(figures: dict) -> str:
 
 def main() -> None:
     """Measures, prints, and keeps the figures if that is asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
-    options = parser.parse_args()
-    figures = measure()
-    print(json.dumps(figures, indent=1))
-    if options.write:
-        (DOCS / "parsing-speed.json").write_text(json.dumps(figures, indent=1) + "\n")
-        (DOCS / "parsing-speed.md").write_text(render(figures))
+    options = arguments(__doc__).parse_args()
+    keep("parsing-speed", measure(), render, options.write)
 
 
 if __name__ == "__main__":

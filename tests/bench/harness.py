@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
 import statistics
@@ -27,8 +25,7 @@ from plumbline.reference.tables import load
 from plumbline.site import configuration
 from plumbline.software import providers
 
-DOCS = paths.ROOT / "docs"
-BIN = Path(sys.executable).parent
+from bench import BIN, arguments, keep
 
 
 def timed(command: list[str], results: str) -> float:
@@ -200,15 +197,10 @@ def render(figures: dict) -> str:
 
 def main() -> None:
     """Measures, prints, and keeps the figures if that is asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
+    parser = arguments(__doc__)
     parser.add_argument("--pairs", type=int, default=20, help="pairs of the latency ratio")
     options = parser.parse_args()
-    figures = measure(options.pairs)
-    print(json.dumps(figures, indent=1))
-    if options.write:
-        (DOCS / "bench.json").write_text(json.dumps(figures, indent=1) + "\n")
-        (DOCS / "bench.md").write_text(render(figures))
+    keep("bench", measure(options.pairs), render, options.write)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from it. ``--cases`` and ``--reframe-cases`` take less.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import datetime
 import json
@@ -27,10 +26,9 @@ import duckdb
 import numpy as np
 import records
 import reframe
-from plumbline.core import paths
 
-DOCS = paths.ROOT / "docs"
-BIN = Path(sys.executable).parent
+from bench import BIN, arguments, keep
+
 NIGHTS = 365
 SYSTEMS = 10
 #: Figures of each ten cases, in turn.
@@ -382,18 +380,14 @@ def render(figures: dict) -> str:
 
 def main() -> None:
     """Measures, prints, and keeps the figures if that is asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
+    parser = arguments(__doc__)
     parser.add_argument("--cases", type=int, default=1_000_000)
     parser.add_argument("--reframe-cases", type=int, default=100_000)
     parser.add_argument("--folder", type=Path, help="where the year is written for a while")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         figures = measure(Path(folder), options.cases, options.reframe_cases)
-    print(json.dumps(figures, indent=1))
-    if options.write:
-        (DOCS / "history-speed.json").write_text(json.dumps(figures, indent=1) + "\n")
-        (DOCS / "history-speed.md").write_text(render(figures))
+    keep("history-speed", figures, render, options.write)
 
 
 if __name__ == "__main__":

@@ -6,24 +6,21 @@ measured; ``--write`` also keeps it as ``docs/questions.json`` and renders ``doc
 
 from __future__ import annotations
 
-import argparse
 import datetime
-import json
 import os
 import platform
 import re
 import resource
-import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import demo_history
 
-from bench.history import BIN, DOCS
+from bench import BIN, arguments, chromium, keep
 
 
 class Question(NamedTuple):
@@ -121,53 +118,36 @@ def answers(folder: Path) -> Iterator[tuple[Question, Asked, str]]:
     :raises SystemExit: if one has no answer.
     """
     env = os.environ | {"PLUMBLINE_SITE": str(folder), "PLUMBLINE_RESULTS": str(folder)}
-    report = ["report", "--out", folder / "report"]
-    subprocess.run([BIN / "plumbline", *report], env=env, check=True, capture_output=True)
-    with pages(folder / "report") as page:
+    report = folder / "report"
+    words = [BIN / "plumbline", "report", "--out", report]
+    subprocess.run(words, env=env, check=True, capture_output=True)
+    with chromium() as browser:
         for question in QUESTIONS:
             is_command = question.way.startswith("plumbline ")
-            asked = command(question, env) if is_command else page(question)
+            asked = command(question, env) if is_command else read(question, browser, report)
             found = re.search(question.answer, asked.text, re.M)
             if not found:
                 raise SystemExit(f"{question.text}: no answer in\n{asked.text}")
             yield question, asked, " ".join(found[0].split())
 
 
-class pages:
-    """Opens pages of a report in Chromium, each in a window of its own without a cache."""
+def read(question: Question, browser, report: Path) -> Asked:
+    """Opens a page of a report in a window of its own without a cache, and waits until the answer
+    is shown.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def __enter__(self) -> Callable[[Question], Asked]:
-        from playwright.sync_api import sync_playwright
-
-        self.playwright = sync_playwright().start()
-        self.browser = self.playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
-        return self.read
-
-    def __exit__(self, *_):
-        self.browser.close()
-        self.playwright.stop()
-
-    def read(self, question: Question) -> Asked:
-        """Opens a page, and waits until the answer is shown.
-
-        :raises SystemExit: if it is not.
-        """
-        name, _, anchor = question.way.partition("#")
-        page = self.browser.new_page()
-        began = time.perf_counter()
-        page.goto(f"{(self.folder / name).absolute().as_uri()}#{anchor}")
-        while not re.search(question.answer, text := page.inner_text("main"), re.M):
-            if time.perf_counter() - began > PATIENCE:
-                raise SystemExit(f"{question.text}: no answer in\n{text}")
-            page.wait_for_timeout(20)
-        seconds = time.perf_counter() - began
-        page.close()
-        return Asked(seconds, None, text)
+    :raises SystemExit: if it is not.
+    """
+    name, _, anchor = question.way.partition("#")
+    page = browser.new_page()
+    began = time.perf_counter()
+    page.goto(f"{(report / name).absolute().as_uri()}#{anchor}")
+    while not re.search(question.answer, text := page.inner_text("main"), re.M):
+        if time.perf_counter() - began > PATIENCE:
+            raise SystemExit(f"{question.text}: no answer in\n{text}")
+        page.wait_for_timeout(20)
+    seconds = time.perf_counter() - began
+    page.close()
+    return Asked(seconds, None, text)
 
 
 def measure() -> dict:
@@ -242,14 +222,8 @@ def render(found: dict) -> str:
 
 def main() -> None:
     """Measures, prints, and keeps what was measured if that is asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="keep the answers in docs/")
-    options = parser.parse_args()
-    found = measure()
-    print(json.dumps(found, indent=1))
-    if options.write:
-        (DOCS / "questions.json").write_text(json.dumps(found, indent=1) + "\n")
-        (DOCS / "questions.md").write_text(render(found))
+    options = arguments(__doc__).parse_args()
+    keep("questions", measure(), render, options.write)
 
 
 if __name__ == "__main__":

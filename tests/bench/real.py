@@ -8,7 +8,6 @@ to distribute: the page says where they are from.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import time
 from pathlib import Path
@@ -18,8 +17,7 @@ from nights import Nights, Plan
 from plumbline.analysis.trend import partition, table
 from tabulate import tabulate
 
-from bench import methods
-from bench.detection import DOCS
+from bench import arguments, methods, publish
 from bench.methods import OURS, Report, otava_version
 
 #: A label is found by a report that begins so many nights from it, in its first so many nights.
@@ -87,9 +85,8 @@ def hits(reports: list[Report], wanted: list[int]) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--write", action="store_true", help="write docs/detection-real.md")
     given = parser.parse_args()
     rows, counted = [], []
     for path in given.files:
@@ -111,9 +108,7 @@ def main() -> None:
         labels=tabulate(counted, ["series", "nights", *METHODS], tablefmt="github"),
         near=NEAR, soon=SOON, date=time.strftime("%Y-%m-%d"), otava=version,
     )  # fmt: skip
-    print(page)
-    if given.write:
-        (DOCS / "detection-real.md").write_text(page, encoding="utf-8")
+    publish("detection-real", page, given.write)
 
 
 if __name__ == "__main__":

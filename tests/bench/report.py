@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -19,8 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import fleet
-from bench.history import BIN, DOCS, case, figure, rebuild, write_year
+from bench import BIN, DOCS, arguments, chromium, fleet, keep
+from bench.history import case, figure, rebuild, write_year
 
 SYSTEMS = 2
 #: Message sizes of a check.
@@ -126,17 +125,12 @@ def report(
 
 def loads(out: Path) -> dict[str, float]:
     """Seconds until the largest page of each kind is loaded and has drawn what is in sight."""
-    from playwright.sync_api import sync_playwright
-
     largest = {
         kind: max(out.glob(pattern), key=lambda path: path.stat().st_size, default=None)
         for kind, (pattern, _, _) in PAGES.items()
     }
     found = {}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+    with chromium() as browser:
         for kind, path in largest.items():
             if path is None:
                 continue
@@ -150,7 +144,6 @@ def loads(out: Path) -> dict[str, float]:
             )
             found[kind] = round(time.perf_counter() - began, 2)
             page.close()
-        browser.close()
     return found
 
 
@@ -257,23 +250,18 @@ def _of_site(found: dict | None) -> list[str]:
 
 def main() -> None:
     """Measures, prints, and keeps the figures if that is asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
+    parser = arguments(__doc__)
     parser.add_argument("--folder", type=Path, help="where the years are written for a while")
     parser.add_argument("--site", type=int, nargs="?", const=SITE[0], metavar="NODES",
                         help=f"only the large site, of {SITE[0]} nodes by default")  # fmt: skip
     options = parser.parse_args()
-    kept = DOCS / "report-speed.json"
-    figures = json.loads(kept.read_text())
+    figures = json.loads((DOCS / "report-speed.json").read_text())
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         if options.site:
             figures["site"] = site(Path(folder), options.site, SITE[1])
         else:
             figures |= measure(Path(folder))
-    print(json.dumps(figures, indent=1))
-    if options.write:
-        kept.write_text(json.dumps(figures, indent=1) + "\n")
-        (DOCS / "report-speed.md").write_text(render(figures))
+    keep("report-speed", figures, render, options.write)
 
 
 if __name__ == "__main__":

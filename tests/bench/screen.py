@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from fleet import Fleet
 from plumbline.analysis.screen import Flag, Group, screen
-from plumbline.core import paths
 from scipy import stats
 
-PAGE = paths.ROOT / "docs" / "screening-power.md"
+from bench import arguments, publish
+
 #: First seed; those below were for trying.
 SEED = 1_710_000
 #: The aim for false alarms, of a unit and night.
@@ -411,8 +410,7 @@ def page(nodes: dict, gpus: dict, links: dict, new: list[str], fleets: list[int]
 
 def main() -> None:
     """Measures, prints, and keeps the page if that is asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="keep the page in docs/")
+    parser = arguments(__doc__)
     parser.add_argument("--fleets", type=int, nargs=6, default=[8, 3, 2, 4, 25, 2],
                         metavar="N",
                         help="of nodes, GPUs, pairs, figures, few nodes, unequal GPUs")  # fmt: skip
@@ -425,9 +423,7 @@ def main() -> None:
         ]
         found = [one.result() for one in running]
     text = page(*found[:3], new_tables(*found[3:], options.fleets), options.fleets)
-    print(text)
-    if options.write:
-        PAGE.write_text(text, encoding="utf-8")
+    publish("screening-power", text, options.write)
 
 
 if __name__ == "__main__":

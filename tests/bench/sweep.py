@@ -10,13 +10,12 @@ first one, by the requested times). Slurm's default takes the idle nodes with th
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from plumbline.core import paths
 
+from bench import arguments, publish
 from bench.compare import table
 
 #: Nodes of Frontier.
@@ -267,7 +266,5 @@ def _days(value: float) -> str:
 
 
 if __name__ == "__main__":
-    made = page()
-    if sys.argv[1:] == ["--write"]:
-        (paths.ROOT / "docs" / "sweep-cost.md").write_text(made, encoding="utf-8")
-    print(made)
+    options = arguments(__doc__).parse_args()
+    publish("sweep-cost", page(), options.write)
