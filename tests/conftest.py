@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -450,15 +450,12 @@ class Testbed:
     def asked(self, *arguments: object, **env: object) -> Done:
         """What the plumbline command prints, run within this process: where a process of its own
         is not what is tested."""
-        before, found = self.session_folders(), self.env | {k: str(v) for k, v in env.items()}
-        with mock.patch.dict(os.environ, found, clear=True), pytest.MonkeyPatch.context() as patch:
-            patch.chdir(self.folder)
+        before = self.session_folders()
+        with mock.patch.dict(os.environ, self.env, clear=True), pytest.MonkeyPatch.context() as at:
+            at.chdir(self.folder)
+            done = asked(*arguments, **env)
             empty_caches()
-            words = [str(word) for word in arguments]
-            result = CliRunner().invoke(main, words, catch_exceptions=False)
-            empty_caches()
-        made = sorted(self.session_folders() - before)
-        return Done(result.exit_code, result.stdout, result.stderr, made)
+        return replace(done, sessions=sorted(self.session_folders() - before))
 
     def reframe(self, *arguments: object, **env: object) -> Done:
         return self.run(BIN / "reframe", *arguments, **env)

@@ -15,11 +15,6 @@ import foreign
 import pytest
 from facility import machine
 
-# Other files find them here.
-from foreign import only, session
-
-__all__ = ["only", "session"]
-
 
 @dataclass(frozen=True)
 class Wrong:
