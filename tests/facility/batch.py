@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib
 import json
 import os
 import re
+import shlex
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .faults import Faults, drained
-from .machine import Machine
-from .options import Refused
+from .machine import Machine, list_of
+from .options import Options, Refused, read
 
 #: Seconds between two looks for free nodes.
 PAUSE = 0.1
@@ -29,29 +34,29 @@ LOGIN = ("HOME", "PATH", "LANG", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "
 KEPT = ("FACILITY_", "STANDIN_", "BASH_FUNC_module")
 
 
+@dataclass
 class Request:
     """What a job asks for.
 
     :ivar record: what its launchers must know: nodes come to it when it starts.
     :ivar seconds: time limit.
-    :ivar env: variables of the batch system; a function of the granted nodes.
+    :ivar fresh_login: whether it starts in a login of its own, and not where it was submitted.
     :ivar ended: what the batch system does as the job ends: called with its number, nodes, state
         and exit code, and the files of its output and errors.
     """
 
-    def __init__(self, name: str, script: str, folder: str):
-        self.name = name
-        self.script = script
-        self.folder = folder
-        self.nodes = 1
-        self.pinned: list[str] = []
-        self.record: dict = {}
-        self.seconds: float | None = None
-        self.output = ""
-        self.error = ""
-        self.queue = ""
-        self.fresh_login = False
-        self.ended = None
+    name: str
+    script: str
+    folder: str = field(default_factory=os.getcwd)
+    nodes: int = 1
+    pinned: list[str] = field(default_factory=list)
+    record: dict = field(default_factory=dict)
+    seconds: float | None = None
+    output: str = ""
+    error: str = ""
+    queue: str = ""
+    fresh_login: bool = False
+    ended: Callable[..., None] = lambda *_: None
 
 
 # -- state --------------------------------------------------------------------------------------
@@ -101,11 +106,12 @@ def every_job() -> list[dict]:
     return [job for number in numbers if (job := load(number))]
 
 
-def submit(request: Request, machine: Machine, variables) -> str:
-    """Takes a job; its number.
+#: A job's number, nodes and folder -> the variables of its batch system.
+Variables = Callable[[str, list[str], Path], dict[str, str]]
 
-    :arg variables: gives the batch system's variables, from the job's number and its nodes.
-    """
+
+def submit(request: Request, machine: Machine, variables: Variables = lambda *_: {}) -> str:
+    """Takes a job; its number."""
     with locked():
         taken = [int(path.name) for path in jobs_folder().iterdir() if path.name.isdigit()]
         number = str(max(taken, default=1000) + 1)
@@ -162,11 +168,9 @@ def _run(request, machine, variables, number, folder) -> None:
     spool = [folder / "out", folder / "err"] if request.fresh_login else [output, error]
     merged = not request.error or error == output
     start = os.environ.get("HOME", "/") if request.fresh_login else request.folder
-    fault = Faults(request.name).one("state")
+    fault = Faults().one("state")
     limit = request.seconds
     other = Path(os.devnull) if merged else spool[1]
-    import subprocess
-
     with spool[0].open("wb") as out, other.open("wb") as err:
         process = subprocess.Popen(
             [str(folder / "script")],
@@ -190,8 +194,7 @@ def _run(request, machine, variables, number, folder) -> None:
     signaled = -code if code < 0 else 0
     if not state:
         state = "FAILED" if code else "COMPLETED"
-    if request.ended:
-        request.ended(number, nodes, state, code, spool)
+    request.ended(number, nodes, state, code, spool)
     if request.fresh_login:
         for made, wanted in zip(spool, (output, error), strict=True):
             if not merged or wanted is output:
@@ -201,11 +204,8 @@ def _run(request, machine, variables, number, folder) -> None:
 
 def _of_node(machine: Machine) -> dict[str, str]:
     """Variables of a node whose Python sees the node, not this machine."""
-    return (
-        {"PYTHONPATH": str(Path(__file__).parent / "python")}
-        if (machine.facts.get("described"))
-        else {}
-    )
+    described = machine.facts.get("described")
+    return {"PYTHONPATH": str(Path(__file__).parent / "python")} if described else {}
 
 
 def _named(name: str, number: str) -> str:
@@ -218,7 +218,7 @@ def _free_nodes(request: Request, machine: Machine) -> list[str]:
         node for job in every_job() if job["state"] == "RUNNING" for node in job.get("nodes", ())
     }
     busy |= drained()
-    misplaced = Faults(request.name).one("misplace")
+    misplaced = Faults().one("misplace")
     if misplaced:
         return [] if misplaced["node"] in busy else [misplaced["node"]]
     if request.pinned:
@@ -244,19 +244,30 @@ def cancel(number: str) -> bool:
         job = load(number)
         if not job or job["state"] not in ("PENDING", "RUNNING"):
             return False
-        pending = job["state"] == "PENDING"
-        put(
-            jobs_folder() / number, state="CANCELLED", **({"ended": time.time()} if pending else {})
-        )
+        ended = {"ended": time.time()} if job["state"] == "PENDING" else {}
+        put(jobs_folder() / number, state="CANCELLED", **ended)
     if "group" in job:
         _kill(job["group"])
     return True
 
 
+def cancel_all(words: list[str], unknown: tuple[str, int], ended: tuple[str, int]) -> int:
+    """End the jobs of a command line; its exit code.
+
+    :arg unknown: message, with the job's id, and exit code for a job that there is not;
+        ``ended``: for one that has ended.
+    """
+    code = 0
+    for text in (word for word in words if not word.startswith("-")):
+        number = text.partition(".")[0]
+        if not cancel(number):
+            message, code = ended if load(number) else unknown
+            print(message.format(text), file=sys.stderr)
+    return code
+
+
 def directives(text: str, sentinel: str, anywhere: bool = False) -> list[str]:
     """Words of a script's directives: up to the first command, or anywhere."""
-    import shlex
-
     words: list[str] = []
     for line in text.splitlines():
         line = line.strip()
@@ -265,6 +276,15 @@ def directives(text: str, sentinel: str, anywhere: bool = False) -> list[str]:
         elif line and not line.startswith("#") and not anywhere:
             break
     return words
+
+
+def submitted(words: list[str], script: str, sentinel: str, table: str, command: str) -> Options:
+    """The options of a command line, which win over those of the script's directives."""
+    _, rest = read(words, table, command)
+    options, found = read([*directives(script, sentinel), *words], table, command)
+    if found != rest:
+        raise Refused(f"{command}: error: not an option in a directive: {found[0]}", 2)
+    return options
 
 
 def check_pins(request: Request, machine: Machine, complaint: str) -> None:
@@ -280,29 +300,18 @@ def check_pins(request: Request, machine: Machine, complaint: str) -> None:
 
 def abbreviated(nodes: list[str]) -> str:
     """Names in Slurm's and Flux's short form: ``a[01-03,7]``."""
-    groups: dict[tuple[str, str, int], list[int]] = {}
+    groups: dict[tuple[str, str, int], list[str]] = {}
     for node in nodes:
-        found = re.fullmatch(r"(.*?)(\d+)(\D*)", node)
-        if found:
-            key = (found[1], found[3], len(found[2]))
-            groups.setdefault(key, []).append(int(found[2]))
-        else:
-            groups[(node, "", 0)] = []
+        prefix, number, suffix = re.fullmatch(r"(.*?)(\d*)(\D*)", node).groups()
+        groups.setdefault((prefix, suffix, len(number)), []).append(number)
     parts = []
-    for (prefix, suffix, width), found_numbers in groups.items():
-        if len(found_numbers) < 2:
-            parts.append(prefix + "".join(f"{n:0{width}}" for n in found_numbers) + suffix)
-            continue
-        runs: list[list[int]] = []
-        for n in sorted(found_numbers):
-            if runs and runs[-1][1] == n - 1:
-                runs[-1][1] = n
-            else:
-                runs.append([n, n])
-        inner = ",".join(
-            f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in runs
-        )
-        parts.append(f"{prefix}[{inner}]{suffix}")
+    for (prefix, suffix, width), found in groups.items():
+        inner = found[0]
+        if len(found) > 1:
+            ranges = list_of(map(int, found))
+            padded = re.sub(r"\d+", lambda number, width=width: number[0].zfill(width), ranges)
+            inner = f"[{padded}]"
+        parts.append(f"{prefix}{inner}{suffix}")
     return ",".join(parts)
 
 
@@ -323,15 +332,8 @@ def clock(text: str, complaint: str) -> float:
 
 
 def main(name: str, words: list[str], machine: Machine) -> int:
-    import importlib
-
-    module = {
-        "slurm": "batch_slurm",
-        "lsf": "batch_lsf",
-        "pbspro": "batch_pbs",
-        "torque": "batch_pbs",
-        "flux": "batch_flux",
-    }[machine.facts["batch"]]
+    kind = machine.facts["batch"]
+    module = f"batch_{'pbs' if kind in ('pbspro', 'torque') else kind}"
     if name in ("sinfo", "pbsnodes", "bqueues", "lshosts", "lsid"):
         module = "login"
     function = getattr(importlib.import_module(f".{module}", __package__), name)

@@ -7,15 +7,7 @@ import sys
 from pathlib import Path
 
 from . import login
-from .batch import (
-    Request,
-    abbreviated,
-    cancel,
-    check_pins,
-    directives,
-    load,
-    submit,
-)
+from .batch import Request, abbreviated, cancel_all, check_pins, load, submit, submitted
 from .launch import expand_nodes
 from .machine import Machine
 from .options import Refused, read
@@ -72,16 +64,10 @@ def flux(words: list[str], machine: Machine) -> int:
 
 
 def batch(words: list[str], machine: Machine) -> None:
-    options, rest = read(words, BATCH, "flux-batch")
-    path = Path(rest[0])
+    path = Path(words[-1])
     script = path.read_text()
     _one_block(script)
-    inner, stray = read(directives(script, "#flux:"), BATCH, "flux-batch")
-    if stray:
-        raise Refused(f"flux-batch: ERROR: {stray[0]} in a directive")
-    for name, value in options.given:
-        inner.add(name, value)
-    options = inner
+    options = submitted(words, script, "#flux:", BATCH, "flux-batch")
     slots = options.number("nslots")
     width = options.number("cores-per-slot", 1)
     exclusive = "exclusive" in options
@@ -92,18 +78,18 @@ def batch(words: list[str], machine: Machine) -> None:
     if nodes > slots:
         raise Refused("flux-batch: ERROR: node count must not be greater than slot count")
     per_node = -(-slots // nodes)
-    request = Request(str(options.get("job-name", path.name)), script, str(Path.cwd()))
+    request = Request(str(options.get("job-name", path.name)), script)
     request.queue = str(options.get("queue", machine.facts["queues"][0]))
     if request.queue not in machine.facts["queues"]:
         raise Refused(f"flux-batch: ERROR: [Errno 22] Invalid queue '{request.queue}' specified")
     if nodes > machine.facts["count"] or per_node * width > cores:
         raise Refused("flux-batch: ERROR: [Errno 22] unsatisfiable request")
     request.nodes = nodes
-    for rule in options.all("requires"):
-        if str(rule).startswith("hosts:"):
-            request.pinned = expand_nodes(str(rule).partition(":")[2])
-        else:
-            raise Refused(f"flux-batch: ERROR: [Errno 22] unsatisfiable constraint: {rule}")
+    if "requires" in options:
+        kind, _, names = str(options["requires"]).partition(":")
+        if kind != "hosts":
+            raise Refused(f"flux-batch: ERROR: [Errno 22] unsatisfiable constraint: {kind}")
+        request.pinned = expand_nodes(names)
     check_pins(request, machine, "flux-batch: ERROR: [Errno 22] Invalid hosts in constraint: {}")
     if "time-limit" in options:
         found = re.fullmatch(r"(\d+)s", str(options["time-limit"]))
@@ -112,23 +98,12 @@ def batch(words: list[str], machine: Machine) -> None:
         request.seconds = float(found[1])
     request.output = str(options.get("output", "flux-{{id}}.out")).replace("{{id}}", "%J")
     request.error = str(options.get("error", "")).replace("{{id}}", "%J")
-    kept = list(range(per_node * width, cores)) if not exclusive else []
     request.record = {
         "slots": per_node,
-        "isolated": kept,
+        "isolated": [] if exclusive else list(range(per_node * width, cores)),
         "gpus": machine.num_gpus if exclusive else 0,
     }
-
-    def variables(number, granted, folder):
-        return {
-            "FLUX_JOB_ID": f58(BASE + int(number)),
-            "FLUX_URI": f"local://{folder}/local-0",
-            "FLUX_JOB_NNODES": str(len(granted)),
-            "FLUX_JOB_SIZE": str(slots),
-            "FLUX_ENCLOSING_ID": f58(BASE + int(number)),
-        }
-
-    print(f58(BASE + int(submit(request, machine, variables))))
+    print(f58(BASE + int(submit(request, machine))))
 
 
 def _one_block(script: str) -> None:
@@ -150,56 +125,38 @@ def job(words: list[str], machine: Machine) -> None:
         print(from_f58(word))
 
 
-_STATUS = {"PENDING": "SCHED", "RUNNING": "RUN", "CANCELLED": "CANCELED", "NODE_FAIL": "FAILED"}
+#: State of a job -> its status, exit code and note, where they are not its own.
+_ENDED = {
+    "PENDING": ("SCHED", "", ""),
+    "RUNNING": ("RUN", "", ""),
+    "TIMEOUT": ("TIMEOUT", "142", "resource allocation expired"),
+    "CANCELLED": ("CANCELED", "143", ""),
+    "NODE_FAIL": ("FAILED", "1", "lost contact with job shell"),
+}
 
 
 def jobs(words: list[str], machine: Machine) -> int:
     options, numbers = read(words, "--no-header --format=", "flux-jobs")
-    chosen, code = [], 0
+    code = 0
     for text in numbers:
         found = load(own(text))
-        if found:
-            chosen.append(found)
-        else:
+        if not found:
             print(f"flux-jobs: ERROR: JobID {text} unknown", file=sys.stderr)
             code = 1
-    text = str(options["format"])
-    notes = {
-        "TIMEOUT": "resource allocation expired",
-        "CANCELLED": "",
-        "NODE_FAIL": "lost contact with job shell",
-    }
-    for found in chosen:
-        ended = found["state"] not in ("PENDING", "RUNNING")
-        number = BASE + int(found["number"])
-        status = _STATUS.get(found["state"], found["state"])
+            continue
+        state = found["state"]
+        status, returned, note = _ENDED.get(state, (state, str(found.get("code", 0)), ""))
         cells = {
-            "id.dec": str(number),
+            "id.dec": BASE + int(found["number"]),
             "status": status,
-            "returncode": str(_code(found)) if ended and found["nodes"] else "",
+            "returncode": returned if found["nodes"] else "",
             "nodelist": abbreviated(found["nodes"]),
-            "exception.note": notes.get(found["state"], ""),
+            "exception.note": note,
         }
-
-        def cell(match, cells=cells):
-            if match[1] not in cells:
-                raise Refused(f"flux-jobs: ERROR: Unknown format field: {match[1]}")
-            return cells[match[1]]
-
-        print(re.sub(r"\{([\w.]+)[^}]*\}", cell, text))
+        login.formatted(str(options["format"]), cells)
     return code
-
-
-def _code(found: dict) -> int:
-    return {"TIMEOUT": 142, "CANCELLED": 143, "NODE_FAIL": 1}.get(
-        found["state"], found.get("code", 0)
-    )
 
 
 def cancel_jobs(words: list[str], machine: Machine) -> int:
-    code = 0
-    for text in (word for word in words if not word.startswith("-")):
-        if not cancel(own(text)):
-            print(f"flux-cancel: ERROR: {text}: job is inactive", file=sys.stderr)
-            code = 1
-    return code
+    inactive = "flux-cancel: ERROR: {}: job is inactive", 1
+    return cancel_all([own(word) for word in words], inactive, inactive)

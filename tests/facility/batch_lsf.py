@@ -6,9 +6,8 @@ import functools
 import os
 import re
 import sys
-from pathlib import Path
 
-from .batch import Request, cancel, directives, load, submit
+from .batch import Request, cancel_all, directives, load, submit
 from .machine import Machine
 from .options import Refused, read
 
@@ -22,7 +21,7 @@ def bsub(words: list[str], machine: Machine) -> int:
     if stray:
         raise Refused(f"{stray[0]}: Bad argument. Job not submitted.", 255)
     facts = machine.facts
-    request = Request(str(options.get("J", "bsub")), script, str(Path.cwd()))
+    request = Request(str(options.get("J", "bsub")), script)
     request.queue = str(options.get("q", facts["queues"][0]))
     if request.queue not in facts["queues"]:
         raise Refused(f"{request.queue}: No such queue. Job not submitted.", 255)
@@ -52,23 +51,7 @@ def bsub(words: list[str], machine: Machine) -> int:
         hosts = [("batch1", 1), *((node, cores) for node in granted)]
         host_file = folder / "hosts"
         host_file.write_text("".join(f"{node}\n" * count for node, count in hosts))
-        found = {
-            "LSB_JOBID": number,
-            "LSB_JOBNAME": request.name,
-            "LSB_QUEUE": request.queue,
-            "LSB_SUB_HOST": "login1",
-            "LS_SUBCWD": str(Path.cwd()),
-            "LSB_DJOB_NUMPROC": str(sum(count for _, count in hosts)),
-            "LSB_DJOB_HOSTFILE": str(host_file),
-            "LSB_MCPU_HOSTS": " ".join(f"{node} {count}" for node, count in hosts),
-            "LSB_BATCH_JID": number,
-            "LSB_OUTPUTFILE": request.output,
-        }
-        hosts_text = " ".join(node for node, count in hosts for _ in range(count))
-        # LSF leaves it out where it would not fit (LSF Configuration Reference, LSB_HOSTS).
-        if len(hosts_text) < 4096:
-            found["LSB_HOSTS"] = hosts_text
-        return {key: value for key, value in found.items() if len(value) < 2**17}
+        return {"LSB_JOBID": number, "LSB_DJOB_HOSTFILE": str(host_file)}
 
     number = submit(request, machine, variables)
     print(f"Job <{number}> is submitted to queue <{request.queue}>.")
@@ -131,14 +114,5 @@ def _report(request: Request, number: str, nodes, state: str, code: int, files: 
 
 
 def bkill(words: list[str], machine: Machine) -> int:
-    code = 0
-    for number in (word for word in words if not word.startswith("-")):
-        if not load(number):
-            print(f"Job <{number}>: No matching job found", file=sys.stderr)
-            code = 255
-        elif cancel(number):
-            print(f"Job <{number}> is being terminated")
-        else:
-            print(f"Job <{number}>: Job has already finished", file=sys.stderr)
-            code = 255
-    return code
+    unknown, ended = "No matching job found", "Job has already finished"
+    return cancel_all(words, (f"Job <{{}}>: {unknown}", 255), (f"Job <{{}}>: {ended}", 255))

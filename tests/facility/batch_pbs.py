@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from . import login
-from .batch import Request, cancel, directives, jobs_folder, load, submit, wait
+from .batch import Request, cancel_all, jobs_folder, load, submit, submitted, wait
 from .machine import Machine
 from .options import Refused, read
 
@@ -30,13 +30,8 @@ def qsub(words: list[str], machine: Machine) -> int:  # noqa: C901 - refusals in
     options, rest = read(words, QSUB, "qsub")
     path = Path("STDIN" if "--" in words else rest[0])
     script = f"#!/bin/sh\nexec {shlex.join(rest)}\n" if "--" in words else path.read_text()
-    inner, stray = read(directives(script, "#PBS"), QSUB, "qsub")
-    if stray:
-        raise Refused(f"qsub: directive error: {stray[0]} ", 2)
-    for name, value in options.given:
-        inner.add(name, value)
-    options = inner
-    request = Request(str(options.get("N", path.name)), script, str(Path.cwd()))
+    options = submitted(words, script, "#PBS", QSUB, "qsub")
+    request = Request(str(options.get("N", path.name)), script)
     if not re.fullmatch(r"[A-Za-z_][\w.+-]{0,229}", request.name):
         raise Refused("qsub: illegal -N value")
     facts = machine.facts
@@ -75,32 +70,18 @@ def qsub(words: list[str], machine: Machine) -> int:  # noqa: C901 - refusals in
     suffix = _suffix(machine)
 
     def variables(number, granted, folder):
-        per_node = request.record["slots"]
         file = folder / "nodefile"
-        file.write_text("".join(f"{node}\n" * per_node for node in granted))
+        file.write_text("".join(f"{node}\n" * request.record["slots"] for node in granted))
         found = {
             "PBS_JOBID": f"{number}.{suffix}",
-            "PBS_JOBNAME": request.name,
-            "PBS_QUEUE": request.queue,
-            "PBS_ENVIRONMENT": "PBS_BATCH",
             "PBS_NODEFILE": str(file),
             "PBS_O_WORKDIR": request.folder,
-            "PBS_O_HOST": "login1",
-            "PBS_O_HOME": os.environ.get("HOME", "/"),
-            "PBS_O_PATH": os.environ.get("PATH", ""),
-            "PBS_O_QUEUE": request.queue,
         }
         if torque:
-            found |= {
-                "PBS_NUM_NODES": str(len(granted)),
-                "PBS_NUM_PPN": str(per_node),
-                "PBS_NP": str(per_node * len(granted)),
-            }
-        else:
-            # PBS Professional User's Guide, "Environment Variables": both are the chunk's ncpus.
-            cpus = str(request.record["cpus"])
-            found |= {"NCPUS": cpus, "OMP_NUM_THREADS": cpus}
-        return found
+            return found
+        # PBS Professional User's Guide, "Environment Variables": both are the chunk's ncpus.
+        cpus = str(request.record["cpus"])
+        return found | {"NCPUS": cpus, "OMP_NUM_THREADS": cpus}
 
     number = submit(request, machine, variables)
     print(f"{number}.{suffix}")
@@ -133,17 +114,14 @@ def _chunks(request: Request, resources: dict[str, str], machine: Machine) -> No
     if place not in ("free", "scatter:excl"):
         raise Refused("qsub: Illegal attribute or resource value Resource_List.place", 1)
     if kind == "select" and place == "free" and request.nodes > 1:
-        # Chunks that fit one host share it.
-        hosts = -(-request.nodes // max(1, machine.num_cpus // max(cpus, 1)))
-        slots *= -(-request.nodes // hosts)
-        request.nodes = hosts
+        raise Refused("qsub: chunks that may share a host: no stand-in")
     gpus = int(values.get("ngpus", "0"))
     count = machine.facts["count"]
     if request.nodes > count or cpus > machine.num_cpus or gpus > machine.num_gpus:
         raise Refused("qsub: Job exceeds queue and/or server resource limits", 188)
     few = machine.facts.get("few_cores")
     isolated = list(range(few, machine.num_cores)) if few and cpus <= few else []
-    request.record |= {
+    request.record = {
         "slots": slots,
         "cpus": cpus,
         "isolated": isolated,
@@ -216,14 +194,9 @@ def qstat(words: list[str], machine: Machine) -> int:
     jobs, code = [], 0
     for text in numbers:
         job = load(text.partition(".")[0])
-        ended = job and job["state"] not in ("PENDING", "RUNNING")
         if not job:
             print(f"qstat: Unknown Job Id {text}", file=sys.stderr)
             code = 153
-        elif ended and not torque and "x" not in options:
-            print(f"qstat: {text} Job has finished, use -x or -H to obtain historical job "
-                  "information", file=sys.stderr)  # fmt: skip
-            code = 35
         else:
             jobs.append((f"{job['number']}.{_suffix(machine)}", _fields(job, machine)))
     if options.get("F") == "json" and not torque:
@@ -236,27 +209,10 @@ def qstat(words: list[str], machine: Machine) -> int:
         print(json.dumps(content, indent=4))
         return code
     for name, fields in jobs:
-        print(f"Job Id: {name}")
-        for key, value in fields.items():
-            print(_folded(f"    {key} = {value}"))
-        print()
+        login.attributes(f"Job Id: {name}", fields, "    ")
     return code
-
-
-def _folded(line: str) -> str:
-    """Long lines go on after a line break and a tab."""
-    width = 79
-    return "\n\t".join(line[start : start + width] for start in range(0, len(line), width))
 
 
 def qdel(words: list[str], machine: Machine) -> int:
-    code = 0
-    for text in (word for word in words if not word.startswith("-")):
-        number = text.partition(".")[0]
-        if not load(number):
-            print(f"qdel: Unknown Job Id {text}", file=sys.stderr)
-            code = 153
-        elif not cancel(number):
-            print(f"qdel: Job has finished {text}", file=sys.stderr)
-            code = 35
-    return code
+    unknown, ended = "qdel: Unknown Job Id {}", "qdel: Job has finished {}"
+    return cancel_all(words, (unknown, 153), (ended, 35))

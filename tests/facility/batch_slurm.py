@@ -11,13 +11,13 @@ from . import login
 from .batch import (
     Request,
     abbreviated,
-    cancel,
+    cancel_all,
     check_pins,
     clock,
-    directives,
     every_job,
     load,
     submit,
+    submitted,
     wait,
 )
 from .faults import drained
@@ -38,13 +38,8 @@ def sbatch(words: list[str], machine: Machine) -> int:
     options, rest = read(words, SBATCH, "sbatch")
     path = Path(rest[0] if rest else "wrap")
     script = f"#!/bin/sh\n{options['wrap']}\n" if "wrap" in options else path.read_text()
-    inner, stray = read(directives(script, "#SBATCH"), SBATCH, "sbatch")
-    if stray:
-        raise Refused(f"sbatch: error: Invalid directive found in batch script: {stray[0]}")
-    for name, value in options.given:
-        inner.add(name, value)
-    options = inner
-    request = Request(str(options.get("job-name", path.name)), script, str(Path.cwd()))
+    options = submitted(words, script, "#SBATCH", SBATCH, "sbatch")
+    request = Request(str(options.get("job-name", path.name)), script)
     _judge(request, options, machine)
     number = submit(request, machine, lambda *of: _variables(options, request, machine, *of))
     if "quiet" not in options:
@@ -112,35 +107,21 @@ def _gpus(options, machine: Machine) -> dict[str, int]:
 
 
 def _variables(options, request, machine, number, nodes, folder) -> dict[str, str]:
+    """Of those of sbatch(1), "OUTPUT ENVIRONMENT VARIABLES", what is read, or could mislead."""
     record = request.record
-    cpus = _cpus(machine)
-    per_node = f"{record['slots']}" + (f"(x{len(nodes)})" if len(nodes) > 1 else "")
-    text = abbreviated(nodes)
     found = {
         "SLURM_JOB_ID": number,
-        "SLURM_JOBID": number,
-        "SLURM_JOB_NAME": request.name,
-        "SLURM_JOB_NODELIST": text,
-        "SLURM_NODELIST": text,
-        "SLURM_JOB_NUM_NODES": str(len(nodes)),
-        "SLURM_NNODES": str(len(nodes)),
-        "SLURM_TASKS_PER_NODE": per_node,
-        "SLURM_JOB_CPUS_PER_NODE": f"{cpus}" + (f"(x{len(nodes)})" if len(nodes) > 1 else ""),
-        "SLURM_CPUS_ON_NODE": str(cpus),
-        "SLURM_JOB_PARTITION": request.queue,
-        "SLURM_SUBMIT_DIR": str(Path.cwd()),
+        "SLURM_JOB_NODELIST": abbreviated(nodes),
         "SLURM_CLUSTER_NAME": machine.name,
         "SLURMD_NODENAME": nodes[0],
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
-        "SLURM_NODEID": "0",
     }
     if "ntasks" in options or "ntasks-per-node" in options:
         found["SLURM_NTASKS"] = found["SLURM_NPROCS"] = str(record["tasks"])
     if "ntasks-per-node" in options:
         found["SLURM_NTASKS_PER_NODE"] = str(options["ntasks-per-node"])
     if record["asked_gpus"]:
-        found["SLURM_GPUS_ON_NODE"] = str(record["asked_gpus"])
         # The script itself sees the GPUs of the first node.
         name = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}[machine.vendor]
         found[name] = ",".join(map(str, range(record["asked_gpus"])))
@@ -164,49 +145,42 @@ def _stamp(seconds: float | None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(seconds))
 
 
+#: Fields of sacct(1) -> their heads.
+FIELDS = {
+    "jobid": "JobID", "state": "State", "exitcode": "ExitCode", "end": "End",
+    "nodelist": "NodeList", "elapsed": "Elapsed", "timelimit": "Timelimit",
+}  # fmt: skip
+
+
 def sacct(words: list[str], machine: Machine) -> int:
     table = "-j|--jobs= -S|--starttime= -o|--format= -P|--parsable2 -n|--noheader -X|--allocations"
     options, _ = read(words, table, "sacct")
-    wanted = [
-        word.partition("%")[0].lower()
-        for word in str(options.get("format", "jobid,jobname,partition,state,exitcode")).split(",")
-    ]
-    heads = {
-        "jobid": "JobID", "jobname": "JobName", "state": "State", "exitcode": "ExitCode",
-        "start": "Start", "end": "End", "nodelist": "NodeList",
-        "elapsed": "Elapsed", "timelimit": "Timelimit",
-    }  # fmt: skip
-    for word in wanted:
-        if word not in heads:
-            raise Refused(f'sacct: fatal: Invalid field requested: "{word}"')
-    lines = []
+    wanted = str(options["format"]).split(",")
+    if unknown := [word for word in wanted if word not in FIELDS]:
+        raise Refused(f'sacct: fatal: Invalid field requested: "{unknown[0]}"')
+    if "parsable2" not in options:
+        raise Refused("sacct: without --parsable2: no stand-in")
+    if "noheader" not in options:
+        print("|".join(FIELDS[word] for word in wanted))
     for job in _chosen(options.get("jobs")):
-        steps = [("", job["name"])]
+        steps = [""]
         if "allocations" not in options and job["state"] != "PENDING":
-            steps += [(".batch", "batch"), (".extern", "extern")]
-        for suffix, name in steps:
+            steps += [".batch", ".extern"]
+        took = int((job.get("ended") or time.time()) - job.get("started", time.time()))
+        for suffix in steps:
             state = job["state"]
             if state == "CANCELLED" and not suffix:
                 state = f"CANCELLED by {os.getuid()}"
-            took = int((job.get("ended") or time.time()) - job.get("started", time.time()))
-            code = f"{job.get('code', 0)}:{job.get('signal', 0)}"
-            cells = dict.fromkeys(heads, "") | {
+            cells = {
                 "jobid": job["number"] + suffix,
-                "jobname": name,
                 "state": state,
-                "exitcode": code,
+                "exitcode": f"{job.get('code', 0)}:{job.get('signal', 0)}",
                 "end": _stamp(job.get("ended")),
-                "start": _stamp(job.get("started")),
                 "nodelist": abbreviated(job["nodes"]) or "None assigned",
                 "elapsed": time.strftime("%H:%M:%S", time.gmtime(took)),
+                "timelimit": "",
             }
-            lines.append([cells[word] for word in wanted])
-    if "noheader" not in options:
-        lines.insert(0, [heads[word] for word in wanted])
-    if "parsable2" not in options:
-        raise Refused("sacct: without --parsable2: no stand-in")
-    for cells in lines:
-        print("|".join(cells))
+            print("|".join(cells[word] for word in wanted))
     return 0
 
 
@@ -272,10 +246,6 @@ def scontrol(words: list[str], machine: Machine) -> int:
 
 
 def scancel(words: list[str], machine: Machine) -> int:
-    code = 0
-    for number in words:
-        if not load(number):
-            print(f"scancel: error: Kill job error on job id {number}: Invalid job id specified")
-            code = 1
-        cancel(number)
-    return code
+    error = "scancel: error: Kill job error on job id {}: "
+    unknown, ended = "Invalid job id specified", "Job/step already completing or completed"
+    return cancel_all(words, (error + unknown, 1), (error + ended, 0))

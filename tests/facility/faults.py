@@ -2,17 +2,14 @@
 
 ``kind``, and the runs or values that it applies to; a key that is missing does not restrict it:
 
-program  name or pattern of the program; for faults of the batch system, of the job
-sample   number, or list of numbers, of the run (the word behind task.sh)
-metric, size, gpu   of one value
+gpu      of one value
 node     of the run or the value; a list if it is on several nodes
 folder   pattern of the last two parts of the folder that it runs in
 
 scale      values within a tenth of ``near`` become ``factor`` times as large, each by the nearest
            such fault; a prefix of the unit (10³) does not matter
-slow       values are worse by ``factor``, or are ``value`` in the unit that the program prints
-garble     digits of line ``line`` (of the one in the middle), or of the lines that match ``match``,
-           become other signs
+slow       values are worse by ``factor``
+garble     digits of the lines that match ``match`` become other signs
 rewrite    what matches ``match`` (a regular expression) is printed as ``text``
 says       ``text`` is written on standard error; the program is otherwise unchanged
 quiet      GPCNeT's congestors send nothing: each figure is the isolated one times ``factor``
@@ -45,38 +42,23 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-KINDS = (
-    *(
-        "scale",
-        "slow",
-        "garble",
-        "rewrite",
-        "says",
-        "quiet",
-        "missing",
-        "truncate",
-        "crash",
-        "hang",
-        "exit",
-        "binding",
-        "elsewhere",
-        "singletons",
-    ),
-    *("package", "numa", "smt", "gpu-numa", "throttled", "narrow", "unread"),
-    *("state", "drain", "misplace"),
-)
+KINDS = {
+    "scale", "slow", "garble", "rewrite", "says", "quiet", "missing", "truncate", "crash", "hang",
+    "exit", "package", "numa", "smt", "gpu-numa", "throttled", "narrow", "unread", "binding",
+    "elsewhere", "singletons", "state", "drain", "misplace",
+}  # fmt: skip
 
 
 class Faults:
-    """The faults that apply to one run.
+    """The faults that apply in this folder.
 
-    :arg sample: number of the run, where task.sh passes it.
     :arg nodes: nodes of the run; faults of other nodes are dropped.
     """
 
-    def __init__(self, program: str, sample: int | None = None, nodes: list[str] | None = None):
+    def __init__(self, nodes: list[str] | None = None):
         text = os.environ.get("FACILITY_FAULT") or "[]"
         # A list can be longer than a variable may be.
         listed = json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
@@ -87,9 +69,7 @@ class Faults:
         self.faults = [
             fault
             for fault in listed
-            if fnmatch.fnmatch(program, fault.get("program", "*"))
-            and fnmatch.fnmatch("/".join(Path.cwd().parts[-2:]), fault.get("folder", "*"))
-            and _of_sample(fault, sample)
+            if fnmatch.fnmatch("/".join(Path.cwd().parts[-2:]), fault.get("folder", "*"))
             and (nodes is None or _on(fault, nodes))
         ]
 
@@ -97,11 +77,10 @@ class Faults:
         """Return the first fault of a kind, if there is one."""
         return next((fault for fault in self.faults if fault["kind"] == kind), None)
 
-    def spoil(self, value: float, lower_is_better: bool, **where: object) -> float:
-        """Return a value, worse if a fault applies to it.
-
-        :arg where: metric, size, gpus and nodes of the value.
-        """
+    def spoil(
+        self, value: float, lower_is_better: bool, gpus: Iterable[int], nodes: list[str]
+    ) -> float:
+        """Return a value of some GPUs and nodes, worse if a fault applies to it."""
         scales = [
             (distance, fault["factor"])
             for fault in self.faults
@@ -111,31 +90,23 @@ class Faults:
         if scales:
             value *= min(scales)[1]
         for fault in self.faults:
-            if fault["kind"] != "slow" or not _applies(fault, where):
-                continue
-            if "value" in fault:
-                return float(fault["value"])
-            factor = float(fault.get("factor", 1.5))
-            value = value * factor if lower_is_better else value / factor
+            gpu = fault.get("gpu")
+            if fault["kind"] == "slow" and _on(fault, nodes) and (gpu is None or gpu in gpus):
+                value = value * fault["factor"] if lower_is_better else value / fault["factor"]
         return value
 
     def damaged(self, text: str) -> str:
         """Return the output of a program with the damage that is asked for."""
-        garble = self.one("garble")
-        missing = self.one("missing")
         lines = text.splitlines(keepends=True)
-        if missing:
-            pattern = re.compile(missing["line"])
-            lines = [line for line in lines if not pattern.search(line)]
-        if garble:
-            hit = [garble.get("line", len(lines) // 2)] if lines else []
-            if "match" in garble:
-                hit = [at for at, line in enumerate(lines) if re.search(garble["match"], line)]
-            for index in hit:
-                lines[index] = re.sub(r"[0-9.]+", "#@!", lines[index])
+        if missing := self.one("missing"):
+            lines = [line for line in lines if not re.search(missing["line"], line)]
+        if garble := self.one("garble"):
+            lines = [
+                re.sub(r"[0-9.]+", "#@!", line) if re.search(garble["match"], line) else line
+                for line in lines
+            ]
         text = "".join(lines)
-        rewrite = self.one("rewrite")
-        if rewrite:
+        if rewrite := self.one("rewrite"):
             text = re.sub(rewrite["match"], rewrite["text"], text, flags=re.M)
         if self.one("crash") or self.one("hang") or self.one("truncate"):
             text = text[: len(text) // 2]
@@ -164,13 +135,6 @@ def _distance(value: float, near: float) -> float:
     return abs(ratio / 1000 ** round(math.log10(ratio) / 3) - 1)
 
 
-def _of_sample(fault: dict, sample: int | None) -> bool:
-    wanted = fault.get("sample")
-    if wanted is None:
-        return True
-    return sample in (wanted if isinstance(wanted, list) else [wanted])
-
-
 def _on(fault: dict, nodes) -> bool:
     wanted = fault.get("node", [])
     return set([wanted] if isinstance(wanted, str) else wanted) <= set(nodes)
@@ -178,14 +142,4 @@ def _on(fault: dict, nodes) -> bool:
 
 def drained() -> set[str]:
     """Return the nodes that the batch system has drained."""
-    listed = Faults("*").faults
-    return {fault["node"] for fault in listed if fault["kind"] == "drain"}
-
-
-def _applies(fault: dict, where: dict) -> bool:
-    for key in ("metric", "size"):
-        if key in fault and fault[key] != where.get(key):
-            return False
-    if "gpu" in fault and fault["gpu"] not in (where.get("gpus") or ()):
-        return False
-    return _on(fault, where.get("nodes") or ())
+    return {fault["node"] for fault in Faults().faults if fault["kind"] == "drain"}

@@ -1,8 +1,9 @@
 """Launchers: from their options to where each task runs.
 
 Each function takes the words behind the launcher's name, and returns the tasks and the command that
-they run. It accepts the options that Plumbline and the files in ``systems/`` use, by the rules and
-with the defaults of the manual that its docstring names; any other option is refused.
+they run. It accepts the options that Plumbline and the files in ``systems/`` use, by the rules of
+the manual that its docstring names. Any other option is refused, and a binding that is left to the
+launcher, unless that is none.
 """
 
 from __future__ import annotations
@@ -93,8 +94,6 @@ def _slurm_ranks(task: Task) -> dict[str, object]:
 def srun(words: list[str], job: Job) -> Step:
     """srun(1) of Slurm, in an allocation. Without ``--cpu-bind``, a task may use the whole node."""
     options, command = read(words, SRUN, "srun")
-    if not command:
-        raise Refused("srun: fatal: No command given to execute.")
     if "nodelist" in options:
         wanted = expand_nodes(str(options["nodelist"]))
         if set(wanted) - set(job.nodes):
@@ -119,9 +118,9 @@ def _srun_binding(text: str, job: Job, most: int) -> list[tuple[int, ...]]:
     kind, _, values = text.partition(":")
     if kind == "none":
         return [job.cpus] * most
-    if kind not in ("map_cpu", "mask_cpu"):
+    if kind != "mask_cpu":
         raise Refused(f'srun: error: unrecognized --cpu-bind argument "{kind}"', 255)
-    sets = [mask_of(v) if kind == "mask_cpu" else (int(v),) for v in values.split(",")]
+    sets = [mask_of(value) for value in values.split(",")]
     for chosen in sets:
         if not chosen or not set(chosen) <= set(job.cpus):
             raise Refused("srun: error: CPU binding outside of job step allocation")
@@ -194,8 +193,6 @@ def jsrun(words: list[str], job: Job) -> Step:
     options, command = read(words, JSRUN, "jsrun")
     if not job.batch:
         raise Refused("Error initializing RM connection. Exiting.", 255)
-    if not command:
-        raise Refused("Error: No executable was given.")
     for name, value in (("cpu_per_rs", len(job.cores)), ("gpu_per_rs", len(job.gpus))):
         if str(options.get(name)).startswith("ALL_"):
             options[name] = value
@@ -229,7 +226,9 @@ def _pack(job: Job, size: int, num_gpus: int) -> list[tuple[list[int], tuple[int
         socket: [core for core in job.cores if machine.socket_of(core) == socket]
         for socket in range(machine.num_sockets)
     }
-    idle = {socket: [g for g in job.gpus if machine.facts["gpus"][g] == socket] for socket in free}
+    idle: dict[int, list[int]] = {socket: [] for socket in free}
+    for gpu in job.gpus:
+        idle[machine.socket_of(machine.cores_of_gpu(gpu)[0])].append(gpu)
     sets = []
     while True:
         for socket, cores in free.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from pathlib import Path
@@ -45,34 +44,16 @@ def _openmpi_ranks(task: Task) -> dict[str, object]:
 
 
 def openmpi(words: list[str], job: Job) -> Step:
-    """mpirun(1) of Open MPI 4.1. Without a rank file, one or two tasks are bound to a core each,
-    and more of them to sockets in turn."""
-    machine = job.machine
+    """mpirun(1) of Open MPI 4.1, with a rank file of physical numbers."""
     table = "-n|-np= -mca|--mca== --host= --rankfile="
     options, command = read(words, table, "mpirun", glued=False)
-    if not command:
-        raise Refused("mpirun could not find anything to do.")
     env = {f"OMPI_MCA_{name}": value for name, value in options.all("mca")}
     if "host" in options:
         choose_hosts(job, [name.partition(":")[0] for name in str(options["host"]).split(",")])
-    count = options.number("np", sum(job.slots))
-    if "rankfile" in options:
-        if env.get("OMPI_MCA_rmaps_rank_file_physical") != "1":
-            raise Refused("a rank file with logical numbers: no stand-in")
-        return Step(_rank_file(str(options["rankfile"]), job, count), command, env, _openmpi_ranks)
-    counts = fill(count, job.slots)
-    if count <= 2:
-        cpus = [machine.cpus_of_core(job.cores[local]) for local in range(max(counts))]
-    else:
-        cpus = _in_turn(job, machine.socket_of, max(counts))
-    return Step(tasks_of(job, counts, all_gpus(job, cpus)), command, env, _openmpi_ranks)
-
-
-def _in_turn(job: Job, domain_of, most: int) -> list[tuple[int, ...]]:
-    """Return the CPUs of a whole domain for each local rank, of one domain after the other."""
-    domains = sorted({domain_of(core) for core in job.cores})
-    members = [[core for core in job.cores if domain_of(core) == domain] for domain in domains]
-    return [job.machine.cpus_of_cores(members[n % len(members)]) for n in range(most)]
+    if "rankfile" not in options or env.get("OMPI_MCA_rmaps_rank_file_physical") != "1":
+        raise Refused("mpirun: without a rank file of physical numbers: no stand-in")
+    tasks = _rank_file(str(options["rankfile"]), job, options.number("np", sum(job.slots)))
+    return Step(tasks, command, env, _openmpi_ranks)
 
 
 def _rank_file(path: str, job: Job, count: int) -> list[Task]:
@@ -106,8 +87,6 @@ def _rank_file(path: str, job: Job, count: int) -> list[Task]:
 
 # -- Hydra: MPICH, MVAPICH2 and Intel MPI -------------------------------------------------------
 
-_OFF = ("0", "off", "no", "disable")
-
 
 def _hydra_ranks(task: Task) -> dict[str, object]:
     """What ``mpiexec -n 2 env`` prints under MPICH 4.1 and Intel MPI 2021."""
@@ -116,29 +95,21 @@ def _hydra_ranks(task: Task) -> dict[str, object]:
 
 def hydra(words: list[str], job: Job, intel: bool = False) -> Step:
     """mpiexec.hydra of MPICH ("Using the Hydra process manager"), which binds only on request; of
-    Intel MPI (Developer Reference, "Process Pinning"), whose library pins by I_MPI_PIN."""
+    Intel MPI (Developer Reference, "Process Pinning"), whose library pins by I_MPI_PIN_DOMAIN."""
     table = "-n|-np= -ppn= -hosts= -genv== -bind-to="
     options, command = read(words, table, "mpiexec.hydra", glued=False)
-    if not command:
-        raise Refused("HYD_uii_mpx_get_parameters: no executable provided", 255)
     env = dict(options.all("genv"))
     settings = {**os.environ, **env}
     if "hosts" in options:
         choose_hosts(job, str(options["hosts"]).split(","))
     slots = list(job.slots)
     # Under a scheduler, Intel MPI ignores -ppn unless this variable is off.
-    respects = settings.get("I_MPI_JOB_RESPECT_PROCESS_PLACEMENT", "on") not in _OFF
+    respects = settings.get("I_MPI_JOB_RESPECT_PROCESS_PLACEMENT") != "0"
     if "ppn" in options and not (intel and job.batch and respects):
         slots = [options.number("ppn")] * len(job.nodes)
-    count = options.number("np", sum(slots))
-    # Once every node is full, Hydra starts again with the first one.
-    rounds, rest = divmod(count, sum(slots))
-    counts = [rounds * room for room in slots]
-    for node, more in enumerate(fill(rest, slots)):
-        counts[node] += more
-    counts = [used for used in counts if used]
+    counts = fill(options.number("np", sum(slots)), slots)
     if intel:
-        cpus = _intel_pins(job, max(counts), settings)
+        cpus = _intel_pins(max(counts), settings.get("I_MPI_PIN_DOMAIN", ""))
     else:
         cpus = _hydra_binding(job, max(counts), str(options.get("bind-to", "none")))
     return Step(tasks_of(job, counts, all_gpus(job, cpus)), command, env, _hydra_ranks)
@@ -156,19 +127,11 @@ def _hydra_binding(job: Job, most: int, text: str) -> list[tuple[int, ...]]:
     return [sets[local % len(sets)] for local in range(most)]
 
 
-def _intel_pins(job: Job, most: int, settings: dict) -> list[tuple[int, ...]]:
-    if settings.get("I_MPI_PIN", "on") in _OFF:
-        return [job.cpus] * most
-    domain = settings.get("I_MPI_PIN_DOMAIN", "auto")
-    if domain.startswith("["):
-        masks = domain.strip("[]").split(",")
-        return [mask_of(masks[local % len(masks)]) for local in range(most)]
-    if domain != "auto":
-        raise Refused(f"MPI startup(): I_MPI_PIN_DOMAIN={domain} is not recognized.", 255)
-    width = max(1, len(job.cores) // most)
-    cores = [job.cores[n % len(job.cores)] for n in range(width * most)]
-    own = [cores[local * width : (local + 1) * width] for local in range(most)]
-    return [job.machine.cpus_of_cores(mine) for mine in own]
+def _intel_pins(most: int, domain: str) -> list[tuple[int, ...]]:
+    if not domain.startswith("["):
+        raise Refused(f"MPI startup(): I_MPI_PIN_DOMAIN={domain}: no stand-in", 255)
+    masks = domain.strip("[]").split(",")
+    return [mask_of(masks[local % len(masks)]) for local in range(most)]
 
 
 def mvapich_affinity(tasks: list[Task], env: dict, machine: Machine) -> list[Task]:
@@ -200,25 +163,18 @@ def _pals_ranks(task: Task) -> dict[str, object]:
 def pals(words: list[str], job: Job) -> Step:
     """mpiexec(1) of HPE's Parallel Application Launch Service, as Polaris has it: it does not bind
     ranks to GPUs (ALCF User Guides, Polaris, "Binding MPI ranks to GPUs"). CPU lists are separated
-    by colons, one for each rank of the node. Without them, a rank is bound to one CPU."""
+    by colons, one for each rank of the node."""
     options, command = read(words, "-n= --ppn= --cpu-bind=", "mpiexec")
-    if not command:
-        raise Refused("mpiexec: no command given")
     count = options.number("n", len(job.nodes) * options.number("ppn", 1))
     per_node = options.number("ppn", -(-count // len(job.nodes)))
     counts = fill(count, [per_node] * len(job.nodes))
     most = max(counts)
-    kind, _, lists = str(options.get("cpu-bind", "depth")).partition(":")
-    if kind == "none":
-        cpus = [job.cpus] * most
-    elif kind == "depth":
-        cpus = [(cpu,) for cpu in sorted(job.cpus)[:most]]
-    elif kind == "list":
-        cpus = [tuple(sorted(numbers(text))) for text in lists.split(":")]
-    else:
-        raise Refused(f"mpiexec: invalid --cpu-bind {kind}")
+    kind, _, lists = str(options.get("cpu-bind", "")).partition(":")
+    if kind != "list":
+        raise Refused(f"mpiexec: --cpu-bind {kind}: no stand-in")
+    cpus = [tuple(sorted(numbers(text))) for text in lists.split(":")]
     if len(cpus) < most or not all(set(chosen) <= set(job.cpus) for chosen in cpus):
-        raise Refused(f"mpiexec: cannot bind {most} ranks to {options.get('cpu-bind', 'CPUs')}")
+        raise Refused(f"mpiexec: cannot bind {most} ranks to {lists}")
     return Step(tasks_of(job, counts, all_gpus(job, cpus)), command, ranks=_pals_ranks)
 
 
@@ -228,24 +184,21 @@ def _mpt_ranks(task: Task) -> dict[str, object]:
 
 
 def mpt(words: list[str], job: Job) -> Step:
-    """mpiexec_mpt(1) of HPE's MPT under PBS, and omplace(1) behind it. One CPU each, in a row,
-    unless omplace or MPI_DSM_OFF says otherwise (mpi(1))."""
+    """mpiexec_mpt(1) of HPE's MPT under PBS, and omplace(1) behind it; without that, MPI_DSM_OFF
+    (mpi(1)) must say that it does not bind."""
     options, command = read(words, "-np= -ppn=", "mpiexec_mpt", glued=False)
-    if not command:
-        raise Refused("mpiexec_mpt: ERROR: no command given")
     slots = [options.number("ppn")] * len(job.nodes) if "ppn" in options else job.slots
     counts = fill(options.number("np", sum(slots)), slots)
     most = max(counts)
-    cpus = [(cpu,) for cpu in job.cpus[:most]]
-    if command[0] == "omplace":
+    cpus = [job.cpus] * most
+    if command[:1] == ["omplace"]:
         inner, command = read(command[1:], "-nt= -c=", "omplace")
-        width = inner.number("nt", 1)
-        order = numbers(str(inner["c"])) if "c" in inner else list(job.cpus)
+        width, order = inner.number("nt", 1), numbers(inner["c"])
         cpus = [tuple(sorted(order[n * width : (n + 1) * width])) for n in range(most)]
-    elif "MPI_DSM_OFF" in os.environ:
-        cpus = [job.cpus] * most
-    if len(cpus) < most or not all(cpus):
-        raise Refused("MPT ERROR: CPU list is too short")
+        if not all(cpus):
+            raise Refused("MPT ERROR: CPU list is too short")
+    elif "MPI_DSM_OFF" not in os.environ:
+        raise Refused("mpiexec_mpt: binding of its own: no stand-in")
     return Step(tasks_of(job, counts, all_gpus(job, cpus)), command, ranks=_mpt_ranks)
 
 
@@ -258,37 +211,29 @@ def _alps_ranks(task: Task) -> dict[str, object]:
 
 
 def aprun(words: list[str], job: Job) -> Step:
-    """aprun(1) of Cray's ALPS. A PE has ``-d`` CPUs in a row, and sits on the first of them unless
-    ``-cc`` says otherwise."""
+    """aprun(1) of Cray's ALPS. A PE has ``-d`` CPUs in a row, or of a list one."""
     machine = job.machine
     options, command = read(words, "-n= -N= -d= -cc=", "aprun")
-    if not command:
-        raise Refused("aprun: No executable was given.")
-    order = [cpu for thread in range(machine.smt) for cpu in _column(job, thread)]
+    # ALPS counts one hardware thread of each core after the other.
+    threads = range(machine.smt)
+    order = [machine.cpus_of_core(core)[thread] for thread in threads for core in job.cores]
     count, depth = options.number("n", 1), options.number("d", 1)
     per_node = options.number("N", max(1, min(count, len(order) // depth)))
     if per_node * depth > len(order):
         raise Refused(f"aprun: -N value {per_node} cannot exceed {len(order) // depth}")
     counts = fill(count, [per_node] * len(job.nodes))
     most = max(counts)
-    binding = str(options.get("cc", "cpu"))
+    binding = str(options.get("cc", ""))
     if binding == "none":
         cpus = [tuple(sorted(order))] * most
     elif binding == "depth":
         cpus = [tuple(sorted(order[n * depth : (n + 1) * depth])) for n in range(most)]
-    elif binding == "cpu":
-        cpus = [(order[local * depth],) for local in range(most)]
     elif re.fullmatch(r"[\d,-]+", binding) and set(numbers(binding)) <= set(order):
         listed = numbers(binding)
         cpus = [(listed[local % len(listed)],) for local in range(most)]
     else:
         raise Refused(f"aprun: -cc value {binding} is not valid")
     return Step(tasks_of(job, counts, all_gpus(job, cpus)), command, ranks=_alps_ranks)
-
-
-def _column(job: Job, thread: int) -> list[int]:
-    """Return one hardware thread of each core, which is how ALPS numbers them."""
-    return [job.machine.cpus_of_core(core)[thread] for core in job.cores]
 
 
 # -- Flux ---------------------------------------------------------------------------------------
@@ -304,67 +249,28 @@ def _flux_ranks(task: Task) -> dict[str, object]:
 
 
 def flux_run(words: list[str], job: Job) -> Step:
-    """flux-run(1) and flux-shell-options(7) of flux-core, with the nodes of the job to itself. The
-    site's mpibind plugin takes the place of cpu-affinity and gpu-affinity unless
-    ``-o mpibind=off``."""
-    machine = job.machine
-    table = "-N= --tasks-per-node= -x|--exclusive -o="
-    options, command = read(words, table, "flux-run")
-    if not command:
-        raise Refused("flux-run: ERROR: job command and arguments are missing")
+    """flux-run(1) and flux-shell-options(7) of flux-core, with the nodes of the job to itself, and
+    without the site's mpibind plugin, which would take the place of both affinities."""
+    options, command = read(words, "-N= --tasks-per-node= -x|--exclusive -o=", "flux-run")
     nodes, most = options.number("N", 1), options.number("tasks-per-node", 1)
-    if "exclusive" not in options:
-        raise Refused("flux-run: shared nodes: no stand-in")
+    shell = options.pairs("o")
+    if "exclusive" not in options or shell.get("mpibind") != "off":
+        raise Refused("flux-run: shared nodes, or mpibind: no stand-in")
     if nodes > len(job.nodes) or not 0 < most <= len(job.cores):
         raise Refused("flux-run: ERROR: unsatisfiable request")
-    shell = options.pairs("o")
-    if machine.facts.get("mpibind") and shell.get("mpibind") != "off":
-        places = _mpibind(job, most)
-    else:
-        cpus = _flux_cpus(shell.get("cpu-affinity", "on"), job, most)
-        gpus = _flux_gpus(shell.get("gpu-affinity", "on"), job, most)
-        places = [(cpu, *gpu) for cpu, gpu in zip(cpus, gpus, strict=True)]
+    cpus = [tuple(sorted(mine)) for mine in _flux_map(shell, "cpu-affinity", most)]
+    gpus: list[str | None] = [None] * most
+    if shell.get("gpu-affinity") != "off":
+        gpus = [gpu_list(mine) for mine in _flux_map(shell, "gpu-affinity", most)]
+    # GPUs are listed in a variable alone: a task can reach all of the node's.
+    places = [(mine, job.gpus, listed) for mine, listed in zip(cpus, gpus, strict=True)]
     return Step(tasks_of(job, [most] * nodes, places), command, ranks=_flux_ranks)
 
 
-def shares(items, bins: int) -> list[tuple]:
-    """Return items in equal runs. Where there are too few, each bin shares one."""
-    if len(items) < bins:
-        return [(items[n * len(items) // bins],) if items else () for n in range(bins)]
-    bounds = [n * len(items) // bins for n in range(bins + 1)]
-    return [tuple(items[a:b]) for a, b in itertools.pairwise(bounds)]
-
-
-def _mpibind(job: Job, most: int) -> list[tuple]:
-    """Return an equal share of the GPUs for each task, and of the cores nearest to them."""
-    machine = job.machine
-    gpus = shares(job.gpus, most)
-    places = []
-    for mine in gpus:
-        nearest = [c for c in job.cores if any(c in machine.cores_of_gpu(gpu) for gpu in mine)]
-        sharing = [n for n, theirs in enumerate(gpus) if theirs == mine]
-        cores = shares(nearest or job.cores, len(sharing))[sharing.index(len(places))]
-        cpus = tuple(sorted(machine.cpus_of_core(core)[0] for core in cores))
-        places.append((cpus, job.gpus, gpu_list(mine) if mine else None))
-    return places
-
-
-def _flux_cpus(text: str, job: Job, most: int) -> list[tuple[int, ...]]:
-    if text in ("on", "off"):
-        return [job.cpus] * most
+def _flux_map(shell: dict[str, str], name: str, most: int) -> list[list[int]]:
+    """Return the numbers of each local rank; the last list is that of all further ones."""
+    text = shell.get(name, "")
     if not text.startswith("map:"):
-        raise Refused(f"flux-shell: FATAL: cpu-affinity: invalid option: {text}")
-    sets = [tuple(sorted(numbers(word))) for word in text[4:].split(";")]
-    return (sets + [sets[-1]] * most)[:most]
-
-
-def _flux_gpus(text: str, job: Job, most: int) -> list[tuple]:
-    """GPUs are listed in a variable alone: a task can reach all of the node's."""
-    if text == "off":
-        return [(job.gpus, None)] * most
-    if text == "on":
-        return [(job.gpus, gpu_list(job.gpus) if job.gpus else "-1")] * most
-    if not text.startswith("map:"):
-        raise Refused(f"flux-shell: FATAL: gpu-affinity: invalid option: {text}")
-    lists = [gpu_list(numbers(word)) for word in text[4:].split(";")]
-    return [(job.gpus, listed) for listed in (lists + [lists[-1]] * most)[:most]]
+        raise Refused(f"flux-shell: FATAL: {name}: invalid option: {text}")
+    lists = [numbers(word) for word in text[4:].split(";")]
+    return (lists + [lists[-1]] * most)[:most]

@@ -69,7 +69,8 @@ def mpi_types() -> None:
 # -- PBS ------------------------------------------------------------------------------------------
 
 
-def _attributes(name: str, fields: dict[str, object], indent: str) -> None:
+def attributes(name: str, fields: dict[str, object], indent: str) -> None:
+    """Print a job, queue or node with its attributes."""
     print(name)
     for key, value in fields.items():
         # Long lines go on after a line break and a tab.
@@ -89,16 +90,13 @@ def qstat_queues(machine: Machine) -> None:
             "state_count": "Transit:0 Queued:1 Held:0 Waiting:0 Running:2 Exiting:0 Begun:0 ",
             "resources_max.walltime": "24:00:00",
         }
-        found |= (
-            {"resources_min.walltime": f"{least // 3600:02}:{least // 60 % 60:02}:00"}
-            if (least)
-            else {}
-        )
+        if least:
+            found["resources_min.walltime"] = f"{least // 3600:02}:{least // 60 % 60:02}:00"
         found |= facts.get("of_queue", {}).get(name, {})
-        _attributes(f"Queue: {name}", found | {"enabled": "True", "started": "True"}, "    ")
+        attributes(f"Queue: {name}", found | {"enabled": "True", "started": "True"}, "    ")
     for name, targets in facts.get("routing", {}).items():
         found = {"queue_type": "Route", "route_destinations": ",".join(targets)}
-        _attributes(f"Queue: {name}", found | {"enabled": "True", "started": "True"}, "    ")
+        attributes(f"Queue: {name}", found | {"enabled": "True", "started": "True"}, "    ")
 
 
 def pbsnodes(words: list[str], machine: Machine) -> int:
@@ -124,7 +122,7 @@ def pbsnodes(words: list[str], machine: Machine) -> int:
                 "resources_assigned.ncpus": 0, "resv_enable": "True",
                 "sharing": "default_shared", **machine.facts.get("of_node", {}),
             }  # fmt: skip
-        _attributes(node, found, "     ")
+        attributes(node, found, "     ")
     return 0
 
 
@@ -179,7 +177,7 @@ def flux_queue(words: list[str], machine: Machine) -> None:
     options, _ = read(words[1:], "--no-header --format=", "flux-queue")
     for name in machine.facts["queues"]:
         cells = {"queue": name, "submission": "enabled", "limits.timelimit": "1d"}
-        _formatted(str(options["format"]), cells)
+        formatted(str(options["format"]), cells)
 
 
 def flux_resource(words: list[str], machine: Machine) -> None:
@@ -189,10 +187,11 @@ def flux_resource(words: list[str], machine: Machine) -> None:
         "queue": ",".join(machine.facts["queues"]), "nnodes": count,
         "ngpus": count * machine.num_gpus, "nodelist": abbreviated(machine.nodes),
     }  # fmt: skip
-    _formatted(str(options["format"]), cells)
+    formatted(str(options["format"]), cells)
 
 
-def _formatted(text: str, cells: dict) -> None:
+def formatted(text: str, cells: dict) -> None:
+    """Print cells in a format such as ``{queue}|{ngpus}``."""
     print(re.sub(r"\{([\w.]+)[^}]*\}", lambda found: str(cells[found[1]]), text))
 
 

@@ -6,6 +6,7 @@ launcher starts without PyYAML.
 
 from __future__ import annotations
 
+import csv
 import functools
 import itertools
 import json
@@ -167,6 +168,7 @@ def list_of(found) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
+@functools.cache
 def machines() -> dict[str, dict]:
     """Return all entries of ``machines.yaml``, by system."""
     import yaml
@@ -178,8 +180,6 @@ def machines() -> dict[str, dict]:
 @functools.cache
 def second_rows() -> list[dict]:
     """Every row of the second transcription; conditions as a dictionary."""
-    import csv
-
     rows = []
     for path in sorted(SECOND.glob("[0-9]*.csv")):
         with path.open(newline="") as file:
@@ -219,12 +219,6 @@ def prepare(system: str, state: Path) -> None:
 
 
 def here() -> Machine:
-    """The machine that the environment names.
-
-    :raises SystemExit: if no facility was prepared.
-    """
-    try:
-        content = json.loads((Path(os.environ["FACILITY_STATE"]) / STATE_FILE).read_text())
-    except (KeyError, OSError) as err:
-        raise SystemExit(f"the simulated facility is not prepared: {err!r}") from None
+    """The machine that the environment names."""
+    content = json.loads((Path(os.environ["FACILITY_STATE"]) / STATE_FILE).read_text())
     return Machine(content["name"], content["facts"], content["rows"])

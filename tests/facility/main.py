@@ -1,17 +1,15 @@
-"""What a stand-in does when it is called: by the name it is called by.
-
-Some thousand are started in a run of the tests, most for a moment: modules of Python that take long
-to load are imported where they are needed.
-"""
+"""What a stand-in does when it is called: by the name it is called by."""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
 
-from . import login, smi
-from .job import current
+from . import batch, launch, launch_mpi, login, smi
+from . import run as runs
+from .job import Task, current
 from .machine import Machine, here
 from .options import Refused
 
@@ -40,40 +38,28 @@ def flavour_of(machine: Machine) -> str:
 
 def launcher(name: str, machine: Machine) -> Callable | None:
     """The function of a launcher, where this machine has it."""
-    from . import launch, launch_mpi
-
-    flavour = flavour_of(machine)
-
-    def intel(words, job):
-        return launch_mpi.hydra(words, job, intel=True)
-
-    own = set(machine.facts["launchers"])
-    table = {
-        "srun": launch.srun if "srun" in own else None,
-        "jsrun": launch.jsrun if "jsrun" in own else None,
-        "aprun": launch_mpi.aprun if "aprun" in own else None,
-        "mpiexec_mpt": launch_mpi.mpt if flavour == "mpt" else None,
+    intel = functools.partial(launch_mpi.hydra, intel=True)
+    own = {"srun": launch.srun, "jsrun": launch.jsrun, "aprun": launch_mpi.aprun,
+           "flux run": launch_mpi.flux_run}  # fmt: skip
+    by_mpi = {
+        "mpiexec_mpt": {"mpt": launch_mpi.mpt},
         "mpirun": {"openmpi": launch_mpi.openmpi, "intelmpi": intel},
         "mpiexec": {
             "openmpi": launch_mpi.openmpi,
             "intelmpi": intel,
-            "mpich": launch_mpi.hydra,
             "mvapich": launch_mpi.hydra,
             "pals": launch_mpi.pals,
         },
-        "mpiexec.hydra": {
-            "intelmpi": intel,
-            "mpich": launch_mpi.hydra,
-            "mvapich": launch_mpi.hydra,
-        },
     }
-    if name not in table:
+    if name in own:
+        function = own[name] if name in machine.facts.get("launchers", ()) else None
+    elif name in by_mpi:
+        function = by_mpi[name].get(flavour_of(machine))
+    else:
         return None
-    found = table[name]
-    found = found.get(flavour) if isinstance(found, dict) else found
-    if found is None:
+    if function is None:
         raise Refused(f"bash: {name}: command not found", 127)
-    return found
+    return function
 
 
 #: Commands of a node, or of any machine, which are neither a launcher nor a program.
@@ -93,26 +79,17 @@ def main(name: str, words: list[str]) -> int:
             return ON_LOGIN_OR_NODE[name](words, machine)
         if name == "srun" and words == ["--mpi=list"]:
             return login.mpi_types() or 0
-        if name in BATCH and not (name == "flux" and words[:1] == ["run"]):
+        if name == "flux" and words[:1] == ["run"]:
+            name, words = "flux run", words[1:]
+        if name in BATCH:
             if name not in COMMANDS[machine.facts["batch"]]:
                 raise Refused(f"bash: {name}: command not found", 127)
-            from . import batch
-
             return batch.main(name, words, machine)
-        from . import run as runs
-
         job = current(machine)
-        if name == "flux":
-            if machine.facts["batch"] != "flux":
-                raise Refused("bash: flux: command not found", 127)
-            from .launch_mpi import flux_run
-
-            return _launched(flux_run, words[1:], machine, job)
-        function = launcher(name, machine)
-        if function:
-            return _launched(function, words, machine, job)
-        from .job import Task
-
+        if function := launcher(name, machine):
+            step = function(words, job)
+            step.moves = flavour_of(machine) == "mvapich"
+            return runs.execute(machine, job, step)
         alone = Task(0, job.nodes[0], 0, job.cpus, job.gpus)
         return runs.start(runs.Run(machine, job, [alone], dict(os.environ)), [name, *words])
     except Refused as refused:
@@ -120,11 +97,3 @@ def main(name: str, words: list[str]) -> int:
         return refused.code
     except BrokenPipeError:
         return 141
-
-
-def _launched(function: Callable, words: list[str], machine: Machine, job) -> int:
-    from . import run as runs
-
-    step = function(words, job)
-    step.moves = flavour_of(machine) == "mvapich"
-    return runs.execute(machine, job, step)

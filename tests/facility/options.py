@@ -54,19 +54,17 @@ def read(  # noqa: C901 - one branch for each form of an option
     """Return the options, and the words from the first one on that is no option.
 
     :arg table: the options, separated by blanks; ``-n|--ntasks=`` has two names and takes a value,
-        ``==`` takes two values, and ``?`` an optional one behind an equals sign. The last name,
-        without hyphens, is the key in the result.
+        ``==`` takes two values. The last name, without hyphens, is the key in the result.
     :arg command: name of the command, for its messages.
     :arg glued: whether a value may follow a short option without a blank (``-n4``).
     :raises Refused: for an option that is not in the table, or lacks its value.
     """
-    names: dict[str, tuple[str, int | None]] = {}
+    names: dict[str, tuple[str, int]] = {}
     for entry in table.split():
-        bare = entry.rstrip("=?")
-        arity = None if entry.endswith("?") else len(entry) - len(bare)
+        bare = entry.rstrip("=")
         aliases = bare.split("|")
         for alias in aliases:
-            names[alias] = (aliases[-1].lstrip("-"), arity)
+            names[alias] = (aliases[-1].lstrip("-"), len(entry) - len(bare))
     found = Options()
     rest = list(words)
     while rest:
@@ -87,7 +85,7 @@ def read(  # noqa: C901 - one branch for each form of an option
                 found.add(name, rest.pop(0))
             else:
                 found.add(name, tuple(rest.pop(0) for _ in range(arity)))
-        elif equals and key in names and names[key][1] in (None, 1):
+        elif equals and key in names and names[key][1] == 1:
             found.add(names[key][0], value)
         elif glued and not word.startswith("--") and word[:2] in names and names[word[:2]][1] == 1:
             found.add(names[word[:2]][0], word[2:])

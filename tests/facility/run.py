@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,25 +13,16 @@ from . import smi
 from .faults import Faults
 from .job import Job, Task
 from .launch import RankVariables
+from .launch_mpi import mvapich_affinity
 from .machine import Machine, list_of, numbers
 from .options import Options, Refused, read
 
 BIN = Path(__file__).resolve().parent / "bin"
 STANDINS = BIN.parents[1] / "standins"
+CAPTURES = BIN.parents[1] / "captures"
 
 #: Variables that say which GPUs a program sees.
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-
-HOST_FACTS = (
-    ("kernel", "4.18.0-348.el8.{arch}"),
-    ("governor", "performance"),
-    ("board", "{name}"),
-    ("transparent_hugepages", "[always] madvise never"),
-    ("numa_balancing", "0"),
-    ("smt", "{smt}"),
-    ("cpu_model", "{cpu}"),
-    ("memory", "{memory} kB"),
-)
 
 
 class Run:
@@ -56,7 +49,7 @@ class Run:
         self.program = ""
         self.words: list[str] = []
         self.sample: int | None = None
-        self.faults: Faults = Faults("")
+        self.faults = Faults()
 
     def env_of(self, task: Task) -> dict[str, str]:
         """The environment of one task."""
@@ -83,16 +76,14 @@ def execute(machine: Machine, job: Job, step) -> int:
     run.ranks = step.ranks
     run.moves = step.moves
     # taskset before task.sh shows in its report.
-    command = _wrappers(run, list(step.command))
+    command = wrappers(run, list(step.command))
     if Path(command[0]).name == "task.sh":
         if not os.access(command[0], os.X_OK):
             raise Refused(f"{command[0]}: No such file or directory", 127)
         command = _task_script(run, command)
     output = run.env.pop("PLUMBLINE_OUTPUT", None)
-    command = _wrappers(run, command)
+    command = wrappers(run, command)
     if run.moves:
-        from .launch_mpi import mvapich_affinity
-
         run.tasks = mvapich_affinity(run.tasks, run.env_of(run.tasks[0]), machine)
     return start(run, command, output)
 
@@ -108,9 +99,9 @@ def start(run: Run, command: list[str], output: str | None = None) -> int:
         return 127
     run.program = path.name
     run.words = command
-    run.faults = Faults(run.program, run.sample, run.nodes)
+    run.faults = Faults(run.nodes)
     run.tasks = [task._replace(gpus=visible(run, task)) for task in run.tasks]
-    if path.parent.resolve() != BIN and path.resolve().parent != BIN:
+    if path.resolve().parent != BIN:
         return _foreign(run, path, command[1:], output)
 
     from . import programs
@@ -138,8 +129,6 @@ def find(name: str) -> Path | None:
 def _foreign(run: Run, path: Path, words: list[str], output: str | None) -> int:
     """Run a program that the facility does not stand in for: once, as rank 0."""
     env = run.env | {"PMI_RANK": "0", "PMI_SIZE": str(len(run.tasks))}
-    import subprocess
-
     done = subprocess.run([str(path), *words], env=env, stdout=subprocess.PIPE if output else None)
     if output:
         Path(f"{output}.0.out").write_bytes(done.stdout)
@@ -163,8 +152,8 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
     for word in [word for word in words if word.startswith("PLUMBLINE_CPUS=")]:
         words.remove(word)
         lists = word.partition("=")[2].split(":")
-        run.tasks = [_confined(task, lists) for task in run.tasks]
-    fault = Faults(Path(_program_of(rest)).name, run.sample, run.nodes)
+        run.tasks = [confined(task, lists) for task in run.tasks]
+    fault = Faults(run.nodes)
     if fault.one("binding"):
         run.tasks = displaced(run.machine, run.tasks)
     if fault.one("elsewhere"):
@@ -172,20 +161,16 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
         run.tasks = [task._replace(node=first[task.node]) for task in run.tasks]
     reports = _wrap(run, command[0], words)
     lines = []
-    memories = run.machine.memories
-    lists: dict[tuple, str] = {}
+    # Thousands of tasks share the places of a few.
+    listed, memories = functools.cache(list_of), run.machine.memories
     hosts = set()
     for task in run.tasks:
-        text = lists.get(task.cpus)
-        if text is None:
-            text = lists[task.cpus] = list_of(task.cpus)
-        of_gpus = reports.get(task.rank, "- - ? -")
-        lines.append(f"plumbline-task {task.rank} {task.node} {text} {memories} {of_gpus}\n")
+        about = f"{listed(task.cpus)} {memories} {reports.get(task.rank, '- - ? -')}"
+        lines.append(f"plumbline-task {task.rank} {task.node} {about}\n")
         if sample == "0" and task.node not in hosts:
             hosts.add(task.node)
-            node = _node(run, fault)
-            lines += [f"plumbline-node {task.node} {fact} {value}\n" for fact, value in node]
-            lines += [f"plumbline-host {task.node} {fact} {value}\n" for fact, value in _facts(run)]
+            for name, facts in (("node", _node(run, fault)), ("host", _facts(run.machine))):
+                lines += [f"plumbline-{name} {task.node} {fact} {facts[fact]}\n" for fact in facts]
     lines += _read_gpus(run, words, fault)
     sys.stderr.write("".join(lines))
     sys.stderr.flush()
@@ -250,8 +235,6 @@ def _wrap(run: Run, script: str, words: list[str]) -> dict[int, str]:
         tasks = run.tasks[:1] if run.moves else []
     if not tasks:
         return {}
-    import subprocess
-
     buses = ",".join(run.machine.facts.get("pci", []))
     words = [word for word in words if not word.startswith("PLUMBLINE_OUTPUT=")]
     reports: dict[int, str] = {}
@@ -275,7 +258,7 @@ def _wrap(run: Run, script: str, words: list[str]) -> dict[int, str]:
     return reports
 
 
-def _node(run: Run, fault: Faults) -> list[tuple[str, str]]:
+def _node(run: Run, fault: Faults) -> dict[str, str]:
     """What Linux has of a node in /sys: the CPUs of each package, core and NUMA node, and the NUMA
     node of each GPU."""
     machine = run.machine
@@ -299,15 +282,15 @@ def _node(run: Run, fault: Faults) -> list[tuple[str, str]]:
         near = [len(domains) - 1] * len(near)
     buses = machine.facts.get("pci", [])
     gpus = [f"{bus}={machine.numa_numbers[n]}" for bus, n in zip(buses, near, strict=True)]
-    return [
-        ("packages", " ".join(map(list_of, packages.values()))),
-        ("cores", " ".join(map(list_of, cores.values()))),
-        ("numa", " ".join(f"{machine.numa_numbers[n]}={list_of(c)}" for n, c in domains.items())),
-        ("gpus", " ".join(gpus)),
-    ]
+    return {
+        "packages": " ".join(map(list_of, packages.values())),
+        "cores": " ".join(map(list_of, cores.values())),
+        "numa": " ".join(f"{machine.numa_numbers[n]}={list_of(c)}" for n, c in domains.items()),
+        "gpus": " ".join(gpus),
+    }
 
 
-def _confined(task: Task, lists: list[str]) -> Task:
+def confined(task: Task, lists: list[str]) -> Task:
     """A task bound anew to the list of its local rank: no CPU comes back that its cgroup has not
     (sched_setaffinity(2))."""
     if task.local >= len(lists):
@@ -318,26 +301,19 @@ def _confined(task: Task, lists: list[str]) -> Task:
     return task._replace(cpus=left)
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
-    machine = run.machine
-    near = machine.facts["numbering"] == "near"
-    words = {
-        "arch": "ppc64le" if near else "x86_64",
-        "name": machine.name,
+def _facts(machine: Machine) -> dict[str, object]:
+    """What the wrapper reports of a host."""
+    arch = "ppc64le" if machine.facts["numbering"] == "near" else "x86_64"
+    return {
+        "kernel": f"4.18.0-348.el8.{arch}",
+        "governor": "performance",
+        "board": machine.name,
+        "transparent_hugepages": "[always] madvise never",
+        "numa_balancing": 0,
         "smt": "on" if machine.smt > 1 else "notsupported",
-        "cpu": f"processor of {machine.name}",
-        "memory": 2**28,
+        "cpu_model": f"processor of {machine.name}",
+        "memory": f"{2**28} kB",
     }
-    return [(fact, text.format(**words)) for fact, text in HOST_FACTS]
-
-
-def _program_of(words: list[str]) -> str:
-    """The program behind numactl and taskset."""
-    names = [word for word in words if not word.startswith("-")]
-    for name in names:
-        if Path(name).name not in ("numactl", "taskset") and find(name):
-            return name
-    return names[0] if names else ""
 
 
 def displaced(machine: Machine, tasks: list[Task]) -> list[Task]:
@@ -356,7 +332,7 @@ def displaced(machine: Machine, tasks: list[Task]) -> list[Task]:
 NUMACTL = "-m|--membind= -C|--physcpubind="
 
 
-def _wrappers(run: Run, command: list[str]) -> list[str]:
+def wrappers(run: Run, command: list[str]) -> list[str]:
     """numactl(8) and taskset(1) before the program: CPUs and memory policy of all tasks."""
     while command:
         name = Path(command[0]).name

@@ -152,7 +152,7 @@ def nvidia_smi(words: list[str], machine: Machine) -> int:
     if words[:2] != ["topo", "-m"]:
         names = next(word for word in words if word.startswith("--query-gpu=")).partition("=")[2]
         formats = next(word for word in words if word.startswith("--format=")).partition("=")[2]
-        lines = rows(machine, names.split(","), Faults("nvidia-smi"))
+        lines = rows(machine, names.split(","), Faults())
         if "nounits" in formats.split(","):
             for unit in {*UNITS.values()}:
                 lines[1:] = [f"{line}, ".replace(f" {unit},", ",")[:-2] for line in lines[1:]]

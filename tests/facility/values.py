@@ -12,6 +12,7 @@ import math
 import os
 import random
 import zlib
+from collections.abc import Iterable
 
 from .job import Task
 from .run import Run
@@ -35,12 +36,20 @@ class Values:
         self._random = random.Random(zlib.crc32(words.encode()))
         self.variant = variant(run.env)
 
-    def measured(self, value: float, lower_is_better: bool, **where: object) -> float:
-        """Return a value as the program measures it: with noise and faults."""
-        where.setdefault("nodes", self.run.nodes)
+    def measured(
+        self,
+        value: float,
+        lower_is_better: bool,
+        gpus: Iterable[int] = (),
+        nodes: list[str] | None = None,
+    ) -> float:
+        """Return a value as the program measures it: with noise and faults.
+
+        :arg nodes: those of the value; all of the run without.
+        """
         if self._noise:
             value *= max(0.1, 1 + self._random.gauss(0, self._noise))
-        return self.run.faults.spoil(value, lower_is_better, **where)
+        return self.run.faults.spoil(value, lower_is_better, gpus, nodes or self.run.nodes)
 
     # -- rows -------------------------------------------------------------------------------
 
@@ -115,15 +124,10 @@ class Values:
         if place == "same":
             # Within one GPU no link is crossed: better than the nearest pair.
             base *= 0.9
-        if size in sizes:
-            value = sizes[size]
-        elif sizes and size < max(sizes):
-            below = max(number for number in sizes if number < size)
-            above = min(number for number in sizes if number > size)
-            share = (size - below) / (above - below)
-            value = sizes[below] + share * (sizes[above] - sizes[below])
+        known = max(sizes, default=SMALL)
+        if sizes and size <= known:
+            value = _line(sizes, size)
         else:
-            known = max(sizes, default=SMALL)
             start = sizes[known] if sizes else base
             value = start + max(0, size - known) / (link * 1e3)
         return value * self.looseness([one, other], device)

@@ -23,7 +23,7 @@ from pathlib import Path
 import cluster
 import pytest
 import yaml
-from cluster import Cluster, ClusterError
+from cluster import Cluster
 
 from ground.limits import Limits
 from ground.machine import BUCKET, INTERFACE, SCRATCH, Machine

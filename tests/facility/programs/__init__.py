@@ -28,8 +28,7 @@ def module_of(name: str) -> str:
         "network_test": "gpcnet",
         "network_load_test": "gpcnet",
         "IMB-MPI1": "imb",
-        "hpcc": "replay",
-        "fio": "replay",
+        "fio": "fio",
     }[name]
 
 

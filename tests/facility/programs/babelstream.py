@@ -38,15 +38,12 @@ class _Stop(Exception):
 
 def play(run: Run) -> Iterator[tuple[int, str, int]]:
     values = Values(run)
+    options, rest = read(run.words[1:], "-s= -n=", run.program)
+    if rest:
+        raise Refused(f"Unrecognized argument '{rest[0]}' (try '--help')")
     for task in run.tasks:
         try:
-            options, rest = read(run.words[1:], "-s= -n=", run.program)
-            if rest:
-                raise Refused(f"Unrecognized argument '{rest[0]}' (try '--help')")
             yield task.rank, _one(run, values, task, options), 0
-        except Refused as refused:
-            print(refused, file=sys.stderr, flush=True)
-            yield task.rank, "", 1
         except _Stop as stop:
             print(stop, file=sys.stderr, flush=True)
             yield task.rank, stop.out, stop.code
@@ -78,7 +75,7 @@ def _one(run: Run, values: Values, task: Task, options: Options) -> str:
         else:
             value = values.stream_cpu(kernel, task, *_threads(run, task))
         gpus = [gpu] if gpu is not None else []
-        return values.measured(value, False, metric=kernel, size=None, gpus=gpus, nodes=[task.node])
+        return values.measured(value, False, gpus, [task.node])
 
     first = rate("copy") * 1e9
     for name, share in (("Init", 0.25), ("Read", 0.1)):

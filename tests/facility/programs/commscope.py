@@ -11,34 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..job import Task
-from ..run import Run
+from ..options import read
+from ..run import CAPTURES, Run
 from ..values import Values
 
 MPI = False
 
-BANNER = """\
-Comm|Scope 0.12.0 @
-  scope 1.1.2 @
-    spdlog 1.6.1
-    benchmark 1.5.1
-"""
-USAGE = """\
-Usage:
-  comm_scope [-?|-h|--help] [--benchmark_...] [--cuda] [--numa]
-"""
-BEFORE = (
-    "[error] unable to record turbo state",
-    "[info] recorded CPU goveror",
-    "[error] unable to disable CPU turbo: unsupported operation. Run with higher privileges?",
-    "[error] unable to set OS CPU governor to maximum: unsupported operation. Run with higher "
-    "privileges?",
+TABLE = "--benchmark_filter= --benchmark_out= --benchmark_out_format="
+
+#: What it prints without a benchmark that matches, and beside a report in a file.
+PRINTED, CONTEXT = (
+    CAPTURES / "commscope" / name for name in ("v0120_nomatch.out", "v0120_memcpy_json_file.err")
 )
-AFTER = (
-    "[info] Restored original turbo state",
-    "[warning] unable to restore CPU governor: unsupported operation. (use set-minimum tool if "
-    "needed)",
-)
-KNOWN = ("benchmark_filter", "benchmark_out", "benchmark_out_format")
 
 
 class Test:
@@ -112,39 +96,22 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
 
 
 def _one(run: Run, task: Task) -> tuple[str, int]:
-    options: dict[str, str] = {}
-    for word in run.words[1:]:
-        key, _, value = word.lstrip("-").partition("=")
-        if not word.startswith("--") or key not in KNOWN:
-            print(
-                f"Error in command line: Unrecognized token: {word}\n{USAGE}",
-                file=sys.stderr,
-                flush=True,
-            )
-            return BANNER, 1
-        options[key] = value
-    stamp = time.strftime("[%Y-%m-%d %H:%M:%S.000] [scope] ")
-    text = BANNER + "".join(f"{stamp}{line}\n" for line in BEFORE)
-    end = "".join(f"{stamp}{line}\n" for line in AFTER)
+    options, _ = read(run.words[1:], TABLE, "comm_scope")
     wanted = re.compile(options["benchmark_filter"])
     report = Path(options["benchmark_out"])
     report.write_text("")
     chosen = [test for test in tests_of(run, task) if wanted.search(test.name)]
     if not chosen:
-        print(
-            f"Failed to match any benchmarks against regex: {wanted.pattern}",
-            file=sys.stderr,
-            flush=True,
-        )
-        return text + end, 0
+        print(f"Failed to match any benchmarks against regex: {wanted.pattern}", file=sys.stderr)
+        return PRINTED.read_text(), 0
     values = Values(run)
     rows = [
         _row(test, _nanoseconds(run, values, task, test), index)
         for index, test in enumerate(chosen)
     ]
     report.write_text(run.faults.damaged(_json(run, rows)))
-    print(_context(run), file=sys.stderr, flush=True)
-    return text + end, 0
+    print(CONTEXT.read_text(), file=sys.stderr, flush=True)
+    return PRINTED.read_text(), 0
 
 
 def _nanoseconds(run: Run, values: Values, task: Task, test: Test) -> float:
@@ -156,29 +123,24 @@ def _nanoseconds(run: Run, values: Values, task: Task, test: Test) -> float:
         domain = machine.facts["gpus"][gpus[test.where["gpu"]]]
         return 1.0 if machine.numa_numbers[domain] == test.where["domain"] else 1.25
 
-    metric, value = test.kind, 100.0
     if test.kind == "launch":
-        metric = "kernel_launch_latency"
-        value = values.commscope(metric) * 1e3
+        value = values.commscope("kernel_launch_latency") * 1e3
     elif test.kind == "sync":
-        metric = "device_sync_latency"
-        value = values.commscope(metric) * 1e3
+        value = values.commscope("device_sync_latency") * 1e3
     elif test.kind in ("pinned", "duplex"):
-        metric = "host_device"
         slow = far() * (1.1 if test.kind == "duplex" else 1.0)
         rate = values.commscope("host_device_bandwidth")
         value = _copy(values.commscope("host_device_latency") * 1e3, rate, test.size) * slow
     elif test.kind in ("d2d", "d2d_duplex"):
-        metric = "d2d_latency"
         one, other = gpus[test.where["gpu"]], gpus[test.where["other"]]
         place = machine.pair_class(one, other)
         rate = values.gpu_link(place)
-        latency = values.commscope(metric, place if place != "same" else None) * 1e3
+        latency = values.commscope("d2d_latency", place if place != "same" else None) * 1e3
         value = _copy(latency, rate, test.size)
-    elif test.kind == "memcpy":
+    else:
         value = 20 + test.size / 20.0
     seen = [gpus[test.where[key]] for key in ("gpu", "other") if key in test.where]
-    return values.measured(value, True, metric=metric, size=test.size, gpus=seen, nodes=[task.node])
+    return values.measured(value, True, seen, [task.node])
 
 
 def _copy(latency: float, rate: float, size: int) -> float:
@@ -215,40 +177,20 @@ def _row(test: Test, nanoseconds: float, index: int) -> dict:
 
 def _json(run: Run, rows: list[dict]) -> str:
     machine = run.machine
-    date = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
-    text = (
-        '{\n  "context": {\n'
-        f'    "date": "{date}",\n    "host_name": "{run.tasks[0].node}",\n'
-        f'    "executable": "{run.words[0]}",\n    "num_cpus": {machine.num_cpus},\n'
-        '    "mhz_per_cpu": 3000,\n    "cpu_scaling_enabled": false,\n    "caches": [\n'
-    )
-    caches = [("Data", 1, 32768), ("Instruction", 1, 32768), ("Unified", 2, 524288)]
-    caches.append(("Unified", 3, 10485760))
-    text += ",\n".join(
-        f'      {{\n        "type": "{kind}",\n        "level": {level},\n        "size": {size},\n'
-        f'        "num_sharing": {machine.smt}\n      }}'
-        for kind, level, size in caches
-    )
-    text += (
-        '\n    ],\n    "load_avg": [0.83,0.97,0.79],\n    "library_build_type": "release"\n'
-        '  },\n  "benchmarks": [\n'
-    )
-    blocks = []
-    for row in rows:
-        members = ",\n".join(
-            f'      "{key}": {f"{value:.16e}" if isinstance(value, float) else json.dumps(value)}'
-            for key, value in row.items()
-        )
-        blocks.append(f"    {{\n{members}\n    }}")
-    return text + ",\n".join(blocks) + "\n  ]\n}\n"
-
-
-def _context(run: Run) -> str:
-    date = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
-    smt = run.machine.smt
-    return (
-        f"{date}\nRunning {run.words[0]}\nRun on ({run.machine.num_cpus} X 3000 MHz CPU s)\n"
-        f"CPU Caches:\n  L1 Data 32 KiB (x{smt})\n  L1 Instruction 32 KiB (x{smt})\n"
-        f"  L2 Unified 512 KiB (x{smt})\n  L3 Unified 10240 KiB (x{smt})\n"
-        "Load Average: 0.83, 0.97, 0.79"
-    )
+    caches = [("Data", 1, 32768), ("Instruction", 1, 32768), ("Unified", 2, 524288),
+              ("Unified", 3, 10485760)]  # fmt: skip
+    context = {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
+        "host_name": run.tasks[0].node,
+        "executable": run.words[0],
+        "num_cpus": machine.num_cpus,
+        "mhz_per_cpu": 3000,
+        "cpu_scaling_enabled": False,
+        "caches": [
+            {"type": kind, "level": level, "size": size, "num_sharing": machine.smt}
+            for kind, level, size in caches
+        ],
+        "load_avg": [0.83, 0.97, 0.79],
+        "library_build_type": "release",
+    }
+    return json.dumps({"context": context, "benchmarks": rows}, indent=2) + "\n"

@@ -56,13 +56,13 @@ class _Tables:
             if printed_value is not None and bandwidth:
                 # The papers' MB/s are 10^6 bytes a second.
                 value /= 1.048576
-            name = f"{metric}{'_p99' if tail else ''}"
-            found.append(self.values.measured(value, not bandwidth, metric=name, size=None))
+            found.append(self.values.measured(value, not bandwidth))
         return found
 
     def rows(
-        self, congestion: str, names: list[str], quiet: dict | None = None
+        self, congestion: str, names: list[str] | None = None, factor: float = 1.0
     ) -> tuple[str, dict[str, list[float]]]:
+        """The table of some tests, or of all, and its numbers."""
         heavy = 8.0 if congestion == "congested" else 1.0
         link = self.values.links["network"] * 1e3 / 1.048576 / self.run.per_node
         kinds = {
@@ -79,9 +79,8 @@ class _Tables:
             "Multiple Alltoall (4096 B)": ("alltoall_bandwidth", (link * 0.3, link * 0.2)),
         }
         text, found = "", {}
-        for name in names:
+        for name in names or kinds:
             metric, model = kinds[name]
-            factor = (quiet or {}).get("factor", 1.0)
             found[name] = [factor * one for one in self.pair(metric, congestion, model)]
             average, tail = found[name]
             unit = "MiB/s/rank" if "bandwidth" in metric else "usec"
@@ -89,17 +88,7 @@ class _Tables:
         return text, found
 
     def isolated(self) -> str:
-        names = [
-            "RR Two-sided Lat (8 B)",
-            "RR Get Lat (8 B)",
-            f"RR Two-sided BW ({self.size} B)",
-            f"RR Put BW ({self.size} B)",
-            f"RR Two-sided BW+Sync ({self.size} B)",
-            f"Nat Two-sided BW ({self.size} B)",
-            "Multiple Allreduce (8 B)",
-            "Multiple Alltoall (4096 B)",
-        ]
-        text, _ = self.rows("isolated", names)
+        text, _ = self.rows("isolated")
         return self.head("Network", "Isolated Network Tests") + text
 
     def loaded(self) -> str:
@@ -117,7 +106,10 @@ class _Tables:
         )
         alone_text, alone = self.rows("isolated", names)
         quiet = self.run.faults.one("quiet")
-        under_text, under = self.rows("isolated" if quiet else "congested", names, quiet)
+        if quiet:
+            under_text, under = self.rows("isolated", names, quiet.get("factor", 1.0))
+        else:
+            under_text, under = self.rows("congested", names)
         text = self.head("NetworkLoad", "Isolated Network Tests", more, natural=False) + alone_text
         text += "\n" + self.title("Network Tests running with Congestion Tests") + under_text
         half = "+" + "-" * 33 + "+" + "-" * 44 + "+"

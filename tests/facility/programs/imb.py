@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
+import re
 from collections.abc import Iterator
 
-from ..run import Run
+from ..options import Options, Refused, read
+from ..run import CAPTURES, Run
 from ..values import Values
 
 #: Benchmarks of two processes, and the messages that their bandwidth counts.
@@ -21,83 +21,45 @@ COLLECTIVES = (
 )
 ALL = (*PAIRS, *EXCHANGES, *COLLECTIVES)
 
-_VALUED = (
-    "-npmin",
-    "-msglog",
-    "-iter",
-    "-iter_policy",
-    "-time",
-    "-mem",
-    "-multi",
-    "-map",
-    "-input",
-)
-_VALUED += (
-    "-msglen",
-    "-off_cache",
-    "-root_shift",
-    "-sync",
-    "-imb_barrier",
-    "-data_type",
-    "-red_data_type",
-)
+TABLE = "-npmin= -msglog= -msglen= -iter= -iter_policy= -time="
+
+#: A report, whose heading others have.
+REPORT = CAPTURES / "imb" / "pingpong.out"
 
 
 def play(run: Run) -> Iterator[tuple[int, str, int]]:
     words = run.words[1:]
-    chosen, options = [], {}
-    while words:
+    chosen = []
+    while words and not words[0].startswith("-"):
         word = words.pop(0)
-        if word.startswith("-"):
-            if word not in _VALUED or not words:
-                print(f"Invalid option {word}", file=sys.stderr, flush=True)
-                yield 0, "", 1
-                return
-            options[word] = words.pop(0)
-        else:
-            chosen.append({name.lower(): name for name in ALL}.get(word.lower(), word))
-    wrong = [name for name in chosen if name not in ALL]
-    if wrong:
-        yield 0, f"Invalid benchmark name {wrong[0]}\n", 1
-        return
-    yield 0, _Report(run, chosen or list(ALL), options).text(), 0
+        chosen.append({name.lower(): name for name in ALL}.get(word.lower(), word))
+    options, rest = read(words, TABLE, "IMB-MPI1", glued=False)
+    if wrong := [name for name in (*chosen, *rest) if name not in ALL]:
+        raise Refused(f"Invalid benchmark name {wrong[0]}")
+    yield 0, _Report(run, chosen, options).text(), 0
 
 
 class _Report:
-    def __init__(self, run: Run, chosen: list[str], options: dict[str, str]):
+    def __init__(self, run: Run, chosen: list[str], options: Options):
         self.run = run
         self.chosen = chosen
         self.options = options
         self.values = Values(run)
-        least, _, most = options.get("-msglog", "22").rpartition(":")
+        least, _, most = str(options.get("msglog", "22")).rpartition(":")
         self.sizes = [0, *(2**n for n in range(int(least or 0), int(most) + 1))]
 
     def text(self) -> str:
-        text = (
-            "#----------------------------------------------------------------\n"
-            "#    Intel(R) MPI Benchmarks 2021.11, MPI-1 part\n"
-            "#----------------------------------------------------------------\n"
-            f"# Date                  : {time.strftime('%a %b %d %H:%M:%S %Y')}\n"
-            "# Machine               : x86_64\n# System                : Linux\n"
-            "# Release               : 4.18.0-348.el8.x86_64\n"
-            "# Version               : #1 SMP\n# MPI Version           : 3.1\n"
-            "# MPI Thread Environment: \n\n\n# Calling sequence was: \n\n"
-            f"# {' '.join(self.run.words)} \n\n"
-            f"# Minimum message length in bytes:   0\n"
-            f"# Maximum message length in bytes:   {self.sizes[-1]}\n#\n"
-            "# MPI_Datatype                   :   MPI_BYTE \n"
-            "# MPI_Datatype for reductions    :   MPI_FLOAT \n"
-            "# MPI_Op                         :   MPI_SUM  \n# \n# \n\n"
-            "# List of Benchmarks to run:\n\n"
-        )
-        text += "".join(f"# {name}\n" for name in self.chosen)
+        head, mark, _ = REPORT.read_text().partition("# List of Benchmarks to run:\n\n")
+        head = re.sub(r"(Calling sequence.*\n.*\n# ).*", rf"\g<1>{' '.join(self.run.words)} ", head)
+        head = re.sub(r"(Maximum message.* )\d+", rf"\g<1>{self.sizes[-1]}", head)
+        text = head + mark + "".join(f"# {name}\n" for name in self.chosen)
         for name in self.chosen:
             text += self.table(name)
         return text + "\n# All processes entering MPI_Finalize\n\n"
 
     def table(self, name: str) -> str:
         everyone = len(self.run.tasks)
-        least = min(int(self.options.get("-npmin", 2)), everyone)
+        least = min(int(self.options.get("npmin", 2)), everyone)
         if name in PAIRS:
             counts = [min(2, everyone)]
         else:
@@ -128,12 +90,11 @@ class _Report:
         return text + "\n"
 
     def row(self, name: str, size: int, sized: bool) -> str:
-        metric = f"{name.lower()}_latency"
         if name in PAIRS or name in EXCHANGES:
             us = self._pair(name, size)
         else:
             us = self._collective(name, size)
-        us = self.values.measured(us, True, metric=metric, size=size if sized else None)
+        us = self.values.measured(us, True)
         repetitions = min(1000, max(10, 41943040 // max(size, 1)))
         text = f"{size:13d}" if sized else ""
         text += f"{repetitions:13d}"

@@ -24,15 +24,10 @@ PHASES = {
 
 
 def play(run: Run) -> Iterator[tuple[int, str, int]]:
-    try:
-        options, rest = read(run.words[1:], TABLE, "mdtest")
-        if rest:
-            raise Refused(f"Error invalid argument: {rest[0]}")
-        text = _report(run, options)
-    except Refused as refused:
-        yield 0, f"{refused}\n", refused.code
-        return
-    yield 0, text, 0
+    options, rest = read(run.words[1:], TABLE, "mdtest")
+    if rest:
+        raise Refused(f"Error invalid argument: {rest[0]}")
+    yield 0, _report(run, options), 0
 
 
 def _report(run: Run, options) -> str:
@@ -76,7 +71,6 @@ def _report(run: Run, options) -> str:
     for name, factor in PHASES.items():
         rate = 0.0
         if wanted[name.split()[1]]:
-            metric = name.lower().replace(" ", "_") + "_rate"
-            rate = values.measured(values.mdtest() * factor, False, metric=metric, size=None)
+            rate = values.measured(values.mdtest() * factor, False)
         text += f"   {name:<18}{rate:19.3f} {rate:14.3f} {rate:14.3f} {0:14.3f}\n"
     return f"{text}-- finished at {now} --\n\n"

@@ -72,21 +72,14 @@ TESTS: dict[str, Test] = {
     },
 }
 
-#: Options of each kind, as getopt(3) takes them.
+#: Options of each kind, as getopt(3) takes them, where they are not :data:`_USUAL`.
 _OPTIONS = {
-    "lat": "m:x:i:c::T:d:",
-    "bw": "m:x:i:c::T:d:",
-    "mbw": "m:x:i:c::T:d:",
-    "coll": "m:x:i:c::T:d:",
-    "barrier": "x:i:d:",
-    "nbc": "m:x:i:c::T:d:",
-    "nbc-barrier": "x:i:d:",
-    "one-lat": "m:x:i:d:",
-    "one-bw": "m:x:i:d:",
-    "xccl-lat": "m:x:i:c::d:",
-    "xccl-bw": "m:x:i:c::d:",
+    **dict.fromkeys(("barrier", "nbc-barrier"), "x:i:d:"),
+    **dict.fromkeys(("one-lat", "one-bw"), "m:x:i:d:"),
+    **dict.fromkeys(("xccl-lat", "xccl-bw"), "m:x:i:c::d:"),
     "xccl-coll": "m:x:i:M:d:",
 }
+_USUAL = "m:x:i:c::T:d:"
 
 _DEVICES = {"cuda": "-CUDA", "rocm": "-ROCM"}
 
@@ -98,7 +91,7 @@ class _Bad(Exception):
 def play(run: Run) -> Iterator[tuple[int, str, int]]:
     test = TESTS[run.program]
     try:
-        options, rest = _read(run.words[1:], _OPTIONS[test.kind])
+        options, rest = _read(run.words[1:], _OPTIONS.get(test.kind, _USUAL))
         accelerator = options.get("d", "")
         if accelerator and accelerator not in _DEVICES:
             raise _Bad(f"Invalid accelerator [-d {accelerator}]")
@@ -188,9 +181,7 @@ def _accelerator_fails(run: Run, accelerator: str, rest: list[str]) -> str:
     that messages are in GPU memory."""
     if not accelerator:
         return ""
-    if (accelerator == "rocm" and run.machine.vendor != "rocm") or (
-        accelerator == "cuda" and run.machine.vendor != "cuda"
-    ):
+    if accelerator != run.machine.vendor:
         return f"{accelerator.upper()} support not enabled: no device"
     if any(not task.gpus for task in run.tasks):
         return f"[osu_util_mpi.c] {accelerator}: no device is visible"
@@ -296,29 +287,25 @@ class _Table:
         )
         return f"\n{title}# Datatype: {name}.\n{header}\n{text}"
 
-    def measured(self, value: float, lower: bool, metric: str, size: int | None) -> float:
+    def measured(self, value: float, lower: bool) -> float:
         gpus = [gpu for task in self.run.tasks[:2] for gpu in task.gpus] if self.device else []
-        return self.values.measured(value, lower, metric=metric, size=size, gpus=gpus)
+        return self.values.measured(value, lower, gpus)
 
     # -- programs ---------------------------------------------------------------------------
 
+    def pair(self, size: int, scale: float = 1.0, more: float = 0.0) -> str:
+        """What two processes measure: us of a latency, or MB/s."""
+        lower = "lat" in self.kind
+        of = self.values.latency if lower else self.values.bandwidth
+        value = of(self.first, self.last, size, self.device) * scale + more
+        value *= 1.7 if "bibw" in self.run.program else 1
+        return f"{self.measured(value, lower):18.2f}"
+
     def latency(self, title: str) -> str:
-        metric = "multi_latency" if "multi" in self.run.program else "latency"
-
-        def value(size):
-            us = self.values.latency(self.first, self.last, size, self.device)
-            return f"{self.measured(us, True, metric, size):18.2f}"
-
-        return self.rows(["Avg Latency(us)"], self.sizes(), value, title)
+        return self.rows(["Avg Latency(us)"], self.sizes(), self.pair, title)
 
     def bandwidth(self, title: str) -> str:
-        both = 1.7 if "bibw" in self.run.program else 1
-
-        def value(size):
-            rate = self.values.bandwidth(self.first, self.last, size, self.device) * both
-            return f"{self.measured(rate, False, self.run.program[4:], size):18.2f}"
-
-        return self.rows(["Bandwidth (MB/s)"], self.sizes(), value, title)
+        return self.rows(["Bandwidth (MB/s)"], self.sizes(), self.pair, title)
 
     def message_rate(self, title: str) -> str:
         pairs = len(self.run.tasks) // 2
@@ -328,7 +315,7 @@ class _Table:
             one = self.values.bandwidth(self.first, self.last, size, self.device)
             link = self.values.links["network"] * 1e3
             rate = min(one * pairs, link) if len(self.run.nodes) > 1 else one * pairs
-            rate = self.measured(rate, False, "mbw_mr", size)
+            rate = self.measured(rate, False)
             return f"{rate:18.2f}{rate * 1e6 / max(size, 1):18.2f}"
 
         return self.rows(["MB/s", "Messages/s"], self.sizes(), value, head)[1:]
@@ -342,12 +329,12 @@ class _Table:
 
         def value(size):
             us = self.values.collective(metric, size)
-            return f"{self.measured(us, True, metric, size):18.2f}"
+            return f"{self.measured(us, True):18.2f}"
 
         return self.rows(["Avg Latency(us)"], self._collective_sizes(metric), value, title)
 
     def barrier(self, title: str) -> str:
-        us = self.measured(self.values.collective("barrier", 0), True, "barrier", None)
+        us = self.measured(self.values.collective("barrier", 0), True)
         return f"\n{title}# Avg Latency(us)\n{us:17.2f}\n"
 
     def nonblocking(self, title: str) -> str:
@@ -356,7 +343,7 @@ class _Table:
         note = f"{title}# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n"
 
         def cells(size):
-            us = self.measured(self.values.collective(metric[1:], size), True, metric, size)
+            us = self.measured(self.values.collective(metric[1:], size), True)
             return [us * 1.5, us * 1.02, us, 52.0]
 
         if self.kind == "nbc-barrier":
@@ -378,13 +365,7 @@ class _Table:
         checked = f"{'Validation':>18}" if "c" in self.options else ""
         text += f"{'# Size':<10}{head:>18}{checked}\n"
         for size in self.sizes(0 if is_latency else 1):
-            if is_latency:
-                value = self.values.latency(self.first, self.last, size, True) + 8
-            else:
-                value = self.values.bandwidth(self.first, self.last, size, True)
-                value *= 1.7 if "bibw" in self.run.program else 1
-            value = self.measured(value, is_latency, self.run.program[4:], size)
-            text += f"{size:<10d}{value:18.2f}\n"
+            text += f"{size:<10d}{self.pair(size, more=8.0 * is_latency)}\n"
         return text
 
     def xccl_collective(self, title: str) -> str:
@@ -398,7 +379,7 @@ class _Table:
         gpus = [gpu for task in self.run.tasks for gpu in task.gpus]
         for size in sizes:
             us = self.values.gpu_collective(metric[5:], size)
-            us = self.values.measured(us, True, metric=metric, size=size, gpus=gpus)
+            us = self.values.measured(us, True, gpus)
             text += f"{size:<10d}{us:18.2f}\n"
         return text
 
@@ -414,14 +395,7 @@ class _Table:
             text += "# Datatype: MPI_CHAR.\n"
         text += f"{'# Size':<10}{'Bandwidth (MB/s)' if is_bandwidth else 'Latency (us)':>18}\n"
         for size in [1] if program in ("osu_cas_latency", "osu_fop_latency") else self.sizes():
-            if is_bandwidth:
-                value = self.values.bandwidth(self.first, self.last, size, self.device) * 0.9
-                value *= 1.7 if "bibw" in program else 1
-            else:
-                value = self.values.latency(self.first, self.last, size, self.device) * 1.1
-            text += (
-                f"{size:<10d}{self.measured(value, not is_bandwidth, program[4:], size):18.2f}\n"
-            )
+            text += f"{size:<10d}{self.pair(size, 0.9 if is_bandwidth else 1.1)}\n"
         return text
 
 
