@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import yaml
-from conftest import ROOT, records_of
+from conftest import MPICH, ROOT, records_of
 from login_node import LoginNode
 
 from ground import compiled
@@ -94,46 +94,39 @@ class Site(LoginNode):
 
     def _imb(self) -> dict:
         """The site's own IMB: it repeats less, and each task has a core."""
-        tools, program = ROOT / ".tools", self.folder / "programs" / "IMB-MPI1"
+        program = self.folder / "programs" / "IMB-MPI1"
         program.parent.mkdir()
-        program.write_text(
-            f'#!/bin/sh\n{PINNED} {tools}/imb/bin/IMB-MPI1 "$@" -iter {self.repetitions}\n'
-        )
+        imb = ROOT / ".tools" / "imb" / "bin" / "IMB-MPI1"
+        program.write_text(f'#!/bin/sh\n{PINNED} {imb} "$@" -iter {self.repetitions}\n')
         program.chmod(0o755)
+        return self._environment("mpich", ["imb"], [program.parent])
+
+    def _environment(
+        self, name: str, features: list[str], folders: list[Path], **extras: object
+    ) -> dict:
+        """Programs in some folders, with the MPI of `make run`."""
+        path = ":".join(dict.fromkeys(map(str, folders)))
         return {
-            "name": "mpich",
-            "features": ["imb"],
-            "extras": {"provider": "path"},
+            "name": name,
+            "features": features,
+            "extras": {"provider": "path", **extras},
             "env_vars": [
-                ["PATH", f"{program.parent}:$PATH"],
-                ["LD_LIBRARY_PATH", f"{tools}/mpich/lib:$LD_LIBRARY_PATH"],
+                ["PATH", f"{path}:$PATH"],
+                ["LD_LIBRARY_PATH", f"{MPICH.parent}/lib:$LD_LIBRARY_PATH"],
             ],
             "target_systems": [self.system],
         }
 
     def add(self, name: str, features: list[str], programs: list[Path], **extras: object) -> None:
-        """Adds an environment with programs that the site has built itself, with the MPI of `make
-        run`.
+        """Adds an environment with programs that the site has built itself.
 
         :arg programs: one of each folder.
         """
-        mpich = ROOT / ".tools" / "mpich"
         # Its launcher is how the MPI of the programs is known.
-        folders = [*(str(program.parent) for program in programs), f"{mpich}/bin"]
+        folders = [*(program.parent for program in programs), MPICH]
         file = self.folder / "systems" / f"{self.system}.yaml"
         content = yaml.safe_load(file.read_text())
-        content["environments"].append(
-            {
-                "name": name,
-                "features": features,
-                "extras": {"provider": "path", **extras},
-                "env_vars": [
-                    ["PATH", f"{':'.join(dict.fromkeys(folders))}:$PATH"],
-                    ["LD_LIBRARY_PATH", f"{mpich}/lib:$LD_LIBRARY_PATH"],
-                ],
-                "target_systems": [self.system],
-            }
-        )
+        content["environments"].append(self._environment(name, features, folders, **extras))
         (partition,) = content["systems"][0]["partitions"]
         partition["environs"].append(name)
         file.write_text(yaml.safe_dump(content, sort_keys=False))
