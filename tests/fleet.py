@@ -104,6 +104,8 @@ class Fleet:
     def __post_init__(self):
         self.random = np.random.default_rng(self.seed)
         self.names = [f"n{i:03d}" for i in range(self.nodes)]
+        each = -(-self.nodes // self.switches)
+        self.of_switch = [f"s{i // each:02d}" for i in range(self.nodes)]
         self.of_nights = 100 * np.exp(self.random.normal(0, self.common_mode, self.nights))
         self.of_nodes = np.exp(self.random.normal(0, self.levels, self.nodes))
         self.of_parts = 1 - np.random.default_rng([self.seed, 1]).uniform(
@@ -112,8 +114,7 @@ class Fleet:
 
     def switch_of(self) -> dict[str, str]:
         """Node -> switch, in order of their names."""
-        each = -(-self.nodes // self.switches)
-        return {name: f"s{i // each:02d}" for i, name in enumerate(self.names)}
+        return dict(zip(self.names, self.of_switch, strict=True))
 
     def loss(self, night: int, *units: tuple[str, ...]) -> float:
         """What is left of a value that any of these units shapes."""
@@ -131,7 +132,7 @@ class Fleet:
         for night in range(self.nights):
             for i, name in enumerate(self.names):
                 for g, unit in enumerate([(name, f"gpu{g}") for g in range(gpus)] or [(name,)]):
-                    above = {(name,), unit, ("switch", self.switch_of_node(i))}
+                    above = {(name,), unit, ("switch", self.of_switch[i])}
                     values = self.measured(night, i, rows, *above)
                     group.values[f"{night}", unit] = [v * self.of_parts[i, g] for v in values]
         return group
@@ -166,9 +167,6 @@ class Fleet:
             group.values[f"{night}", (name,)] = [float(values[night, i, k]) * left]
         return groups
 
-    def switch_of_node(self, node: int) -> str:
-        return f"s{node // -(-self.nodes // self.switches):02d}"
-
     def again(self, group: Group, suspects: Iterable[tuple], rows: int) -> None:
         """Measures suspects again in their night, as a second stage does.
 
@@ -181,7 +179,7 @@ class Fleet:
             if kind in ("node", "gpu"):
                 for unit in of_node.get((night, name[0]), []) if kind == "node" else [name]:
                     i = int(unit[0][1:])
-                    above = {unit[:1], unit, ("switch", self.switch_of_node(i))}
+                    above = {unit[:1], unit, ("switch", self.of_switch[i])}
                     more = self.measured(int(night), i, rows, *above)
                     group.values[night, unit] = [*group.values[night, unit][:1], *more]
             elif kind == "pair":
@@ -191,7 +189,7 @@ class Fleet:
     def pair(self, night: int, one: str, other: str, rows: int = 1) -> list[float]:
         """Measurements between two nodes."""
         first, second = int(one[1:]), int(other[1:])
-        across = sorted({self.switch_of_node(first), self.switch_of_node(second)})
+        across = sorted({self.of_switch[first], self.of_switch[second]})
         units = {(one,), (other,), (one, other), ("link", *across),
                  *(("switch", name) for name in across)}  # fmt: skip
         level = np.sqrt(self.of_nodes[first] * self.of_nodes[second])

@@ -1,13 +1,7 @@
-"""Synthetic nightly series, seeded: white and autocorrelated noise, gaps, and changes.
-
-``python tests/nights.py --series 1000 --nights 365`` prints a file that ``plumbline trend --input``
-reads.
-"""
+"""Synthetic nightly series, seeded: white and autocorrelated noise, gaps, and changes."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -145,36 +139,11 @@ def _slow(plan: Plan, shape: tuple[int, int], rng: np.random.Generator) -> np.nd
     return plan.slow * found
 
 
-def rows(nights: Nights, prefix: str = "s") -> list[str]:
-    """The lines of an input file, without its header."""
-    lines = []
+def rows(nights: Nights) -> list[str]:
+    """The lines of a file that ``plumbline trend --input`` reads."""
+    lines = ["series,night,value,better,retest"]
     for number, (values, second) in enumerate(zip(nights.values, nights.second, strict=True)):
         for night, (value, again) in enumerate(zip(values, second, strict=True)):
             cells = ["" if np.isnan(v) else f"{v:.6g}" for v in (value, again)]
-            lines.append(f"{prefix}{number},{night},{cells[0]},{nights.plan.better},{cells[1]}")
+            lines.append(f"s{number},{night},{cells[0]},{nights.plan.better},{cells[1]}")
     return lines
-
-
-HEADER = "series,night,value,better,retest"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--series", type=int, default=100)
-    parser.add_argument("--nights", type=int, default=180)
-    parser.add_argument("--noise", default="gaussian")
-    parser.add_argument("--level", type=float, default=0.01)
-    parser.add_argument("--change", default="", choices=["", "step", "drift", "transient"])
-    parser.add_argument("--size", type=float, default=-0.05)
-    parser.add_argument("--over", type=int, default=3)
-    parser.add_argument("--slow", type=float, default=0.0)
-    parser.add_argument("--gaps", type=float, default=0.0)
-    parser.add_argument("--retest", action="store_true")
-    parser.add_argument("--seed", type=int, default=1)
-    given = vars(parser.parse_args())
-    count, seed = given.pop("series"), given.pop("seed")
-    sys.stdout.write("\n".join([HEADER, *rows(make(Plan(**given), count, seed))]) + "\n")
-
-
-if __name__ == "__main__":
-    main()
