@@ -7,9 +7,11 @@ one each for the tolerances with their reasons, the placements, the launchers, a
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 import sys
 from collections import Counter
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import jinja2
@@ -62,12 +64,10 @@ def codes(folder: Path) -> str:
     :arg folder: the reference folder.
     """
     lines = [_CODES]
-    part = ""
-    for code, reason in {**registered(), **states.reasons(folder)}.items():
-        if code.partition(".")[0] != part:
-            part = code.partition(".")[0]
-            lines += ["", f"## {part}", "", "| code | cause | remedy |", "| --- | --- | --- |"]
-        lines.append(f"| `{code}` | {_cell(reason.cause)} | {_cell(reason.remedy)} |")
+    known = {**registered(), **states.reasons(folder)}
+    for part, codes in itertools.groupby(known, key=lambda code: code.partition(".")[0]):
+        rows = [[f"`{c}`", _cell(known[c].cause), _cell(known[c].remedy)] for c in codes]
+        lines += ["", f"## {part}", "", _table(["code", "cause", "remedy"], rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -301,8 +301,12 @@ def _refusals() -> str:
     return _table(["message", "launchers", "when"], rows)
 
 
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
+def _table(heads: list[str], rows: Iterable[list[str]], numbers: Collection[str] = ()) -> str:
+    """Return a table.
+
+    :arg numbers: heads of the columns that are aligned on the right.
+    """
+    lines = [heads, ["---:" if head in numbers else "---" for head in heads], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
@@ -339,14 +343,13 @@ the rows that print this number ([references](../references.md))."""
 
 def _index(references: References, by_source: dict[str, list[Row]]) -> str:
     kinds = ("measured", "peak", "target", "derived")
-    lines = ["# The papers", "", _HEAD, "", _PAPERS, "",
-             f"| source | paper | {' | '.join(kinds)} |",
-             "| --- | --- |" + " ---: |" * len(kinds)]  # fmt: skip
+    cells = []
     for source, rows in sorted(by_source.items()):
         counts = [str(sum(row.kind == kind for row in rows)) for kind in kinds]
         title = _cell(references.tables.sources[source].short)
-        lines.append(f"| [{source}]({source}.md) | {title} | {' | '.join(counts)} |")
-    return "\n".join([*lines, ""])
+        cells.append([f"[{source}]({source}.md)", title, *counts])
+    table = _table(["source", "paper", *kinds], cells, kinds)
+    return "\n".join(["# The papers", "", _HEAD, "", _PAPERS, "", table, ""])
 
 
 def _page(references: References, source: str, rows: list[Row], known, derived) -> str:
@@ -368,26 +371,25 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
     for row in rows:
         groups.setdefault(_place(row.locator), []).append(row)
     for place, group in groups.items():
-        lines += ["", f"## {place}", "", "| where | system | figure | printed | id |",
-                  "| --- | --- | --- | ---: | --- |"]  # fmt: skip
-        lines += [_line(references, row, place) for row in group]
+        rows_of = (_line(references, row, place) for row in group)
+        table = _table(["where", "system", "figure", "printed", "id"], rows_of, ["printed"])
+        lines += ["", f"## {place}", "", table]
     misprints = {}
     for row in rows:
         for fields in query.misprints_of(row, known):
             misprints.setdefault(tuple(fields.values()), fields)
     if misprints:
-        lines += ["", "## Known misprints and readings", "", "| id | printed | used | arithmetic |",
-                  "| --- | --- | --- | --- |"]  # fmt: skip
-        lines += ["| " + " | ".join(_cell(text) for text in fields) + " |" for fields in misprints]
+        heads = ["id", "printed", "used", "arithmetic"]
+        table = _table(heads, ([*map(_cell, fields)] for fields in misprints))
+        lines += ["", "## Known misprints and readings", "", table]
     ids = {row.id for row in rows}
     broken = [fields for fields in derived if fields["id"] in ids and fields["holds"] == "no"]
     if broken:
-        lines += ["", "## Printed sums, ratios and percentages that do not hold", "",
-                  "| id | printed | arithmetic |", "| --- | ---: | --- |"]  # fmt: skip
-        lines += [
-            f"| `{fields['id']}` | {_cell(fields['printed'])} | `{_cell(fields['expression'])}` |"
-            for fields in broken
-        ]
+        cells = (
+            [f"`{f['id']}`", _cell(f["printed"]), f"`{_cell(f['expression'])}`"] for f in broken
+        )
+        table = _table(["id", "printed", "arithmetic"], cells, ["printed"])
+        lines += ["", "## Printed sums, ratios and percentages that do not hold", "", table]
     return "\n".join([*lines, ""])
 
 
@@ -396,7 +398,7 @@ def _place(locator: str) -> str:
     return re.split(r",| \(", locator, maxsplit=1)[0].strip()
 
 
-def _line(references: References, row: Row, place: str) -> str:
+def _line(references: References, row: Row, place: str) -> list[str]:
     cells = references.tables.printed[row.id]
     where = row.locator.removeprefix(place).lstrip(", ") or "—"
     about = [f"{row.benchmark} {row.metric}"]
@@ -411,7 +413,7 @@ def _line(references: References, row: Row, place: str) -> str:
     if cells["value_used"] or cells["unit_used"]:
         printed += f" (used: {used})"
     texts = [where, row.system, "; ".join(about), printed]
-    return "| " + " | ".join(map(_cell, texts)) + f" | `{row.id}` |"
+    return [*map(_cell, texts), f"`{row.id}`"]
 
 
 #: What most rows are, and so goes without saying.
