@@ -262,13 +262,16 @@ class Cluster:
         spaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
         return ["nsenter", f"--target={self._first}", *spaces, f"--wdns={self.folder}", "--"]
 
-    def run(self, *command: object, check: bool = True, **env: str) -> subprocess.CompletedProcess:
+    def run(
+        self, *command: object, check: bool = True, inside: list[str] | None = None, **env: str
+    ) -> subprocess.CompletedProcess:
         """Runs a command within the cluster.
 
+        :arg inside: what it begins with to run elsewhere than on the login node.
         :raises ClusterError: if it fails, unless told not to check.
         """
         done = subprocess.run(
-            [*self.inside, *map(str, command)],
+            [*(inside or self.inside), *map(str, command)],
             env=clean() | self.env | env, capture_output=True, text=True, timeout=PATIENCE,
             check=False,
         )  # fmt: skip

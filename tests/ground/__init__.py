@@ -149,17 +149,7 @@ class Ground(Cluster):
         """Runs a command on a node."""
         spaces = ["--mount", "--net", "--pid", "--uts", "--ipc"]
         entered = [*self._entered(node), "nsenter", f"--target={self.first_of(node)}", *spaces]
-        words = [*entered, "--", *map(str, command)]
-        done = subprocess.run(
-            words,
-            env=cluster.clean() | self.env | env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if check and done.returncode:
-            raise ClusterError(f"{node}: {' '.join(map(str, command))}: {done.stderr}")
-        return done
+        return self.run(*command, check=check, inside=[*entered, "--"], **env)
 
     # -- its physics ----------------------------------------------------------------------
 
