@@ -353,12 +353,12 @@ def machines(draw: st.DrawFn) -> AnyMachine:
         draw(st.integers(1, 2)),
         draw(st.integers(1, 4)),
     )
-    near = draw(st.lists(st.integers(0, sockets * domains - 1), max_size=4))
+    # Numbered domain by domain, as on every system here: jsrun gives them in this order.
+    near = sorted(draw(st.lists(st.integers(0, sockets * domains - 1), max_size=4)))
     hardware = Machine("any", {
         "sockets": sockets, "cores": domains * size, "smt": draw(st.sampled_from([1, 2, 4])),
         "numbering": draw(st.sampled_from(["near", "far"])), "numa": [*range(sockets * domains)],
-        # Each has a socket of its own, by which jsrun packs.
-        "gpus": [domain // domains for domain in near],
+        "gpus": near,
     }, [])  # fmt: skip
 
     def parts(cores: int) -> list[tuple[int, ...]]:
