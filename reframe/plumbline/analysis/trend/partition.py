@@ -69,9 +69,6 @@ LEAST = 0.008
 LEAST_SIGMAS = 1.2
 #: Least standard deviation of a night (relative): in less noise, one night shows such a change.
 FLOOR = LEAST / 8
-#: Largest unit of the last digit (relative) that one value shows: 0.01 of 0.33. One value that is
-#: further from all others is an outlier.
-DIGIT = 0.03
 #: A level is certain with so many nights that are no outliers: two, of which none is quite certain.
 CONFIRMED = 1.8
 
@@ -276,7 +273,8 @@ def _resolution(values: np.ndarray) -> np.ndarray:
     """Return each series' least difference of values: a unit of the last digit, if they have few
     digits; 0 if none differ, or only by outliers."""
     steps = np.diff(np.sort(np.round(values, 9), axis=1), axis=1)
+    # One value that is further from all others than noise moves is an outlier.
     again = np.pad(steps == 0, ((0, 0), (1, 1)))
-    digit = (steps > 0) & ((steps <= DIGIT) | (again[:, :-2] & again[:, 2:]))
+    digit = (steps > 0) & ((steps <= SLOW) | (again[:, :-2] & again[:, 2:]))
     least = np.where(digit, steps, np.inf).min(axis=1)
     return np.where(np.isfinite(least), least, 0.0)

@@ -14,15 +14,7 @@ import numpy as np
 
 from plumbline.analysis import stats
 from plumbline.analysis.trend import partition
-from plumbline.analysis.trend.partition import (
-    CONFIRMED,
-    EVIDENCE,
-    LEAST,
-    LEAST_SIGMAS,
-    NOISES,
-    WARM_UP,
-    Partitions,
-)
+from plumbline.analysis.trend.partition import CONFIRMED, LEAST, LEAST_SIGMAS, NOISES, WARM_UP
 
 #: Against a division by zero where values never vary.
 TINY = 1e-12
@@ -84,13 +76,13 @@ class Episode:
         self.dated, self.moved, self.steps = self.detected, self.start, [self.start]
 
 
-def needed(found: Partitions, start: int, night: int) -> float:
+def needed(found: partition.Partitions, start: int, night: int) -> float:
     """Return the evidence (nats) that the last change needs on a night to be reported."""
     if found.weight[night] < CONFIRMED + 2:
         return EARLY
     # Autocorrelated noise looks like a change that shows only so late, or that began in the second
     # half of the first nights, from which the noise is known.
-    return LATE if night - start > WINDOW // 2 or start < WARM_UP else EVIDENCE
+    return LATE if night - start > WINDOW // 2 or start < WARM_UP else partition.EVIDENCE
 
 
 class Reader:
@@ -102,7 +94,7 @@ class Reader:
     :ivar alert: a night far off that no change explains yet.
     """
 
-    def __init__(self, values: np.ndarray, nights: np.ndarray, found: Partitions) -> None:
+    def __init__(self, values: np.ndarray, nights: np.ndarray, found: partition.Partitions) -> None:
         self.x, self.nights, self.found = values, nights, found
         self.episodes: list[Episode] = []
         self.outliers: list[tuple[int, int]] = []
@@ -244,10 +236,8 @@ class Reader:
         end = drift.end or drift.dated
         if night - end < 2 * EVERY:
             return False
-        further = self._level(end, night + 1) - self._level(
-            max(drift.start, end - 2 * LONGEST), end
-        )
-        return further / drift.size > 0.1
+        before = self._level(max(drift.start, end - 2 * LONGEST), end)
+        return (self._level(end, night + 1) - before) / drift.size > 0.1
 
     def _slow(self, night: int) -> None:
         """Report a drift that autocorrelated noise seems to explain, but is too large for."""
