@@ -75,15 +75,17 @@ def powers_of_two(smallest: int, largest: int) -> list[int]:
     return [2**k for k in range(largest.bit_length()) if smallest <= 2**k <= largest]
 
 
-def check_program(output: Output, program: str, vendor: str = "") -> None:
+def check_program(output: Output, program: str, vendor: str | None = None) -> None:
     """Check the program that ran, and the memory of its messages.
 
-    :arg vendor: of the GPUs with the messages; empty for host memory.
+    :arg vendor: of the GPUs with the messages; ``None`` for host memory.
     :raises ParseError: if one is not as requested.
     """
+    accelerator, buffer = ("none", "host") if vendor is None else (vendor, "device")
+    memory = {"accelerator": accelerator, "buffer": buffer}
     # OSU 5 prints the buffers' memory for all programs, 7.4 only for one-sided ones.
-    accelerator, buffer = (vendor, "device") if vendor else ("none", "host")
-    check_inputs("OSU", output, {"program": program, "accelerator": accelerator, "buffer": buffer})
+    printed = {name: value for name, value in memory.items() if name in output.inputs}
+    check_inputs("OSU", output, {"program": program, **printed})
 
 
 class Osu(Benchmark):
@@ -115,7 +117,7 @@ class Osu(Benchmark):
     on_gpus = False
 
     def verify(self, output: Output) -> None:
-        check_program(output, self.program, self.topology.vendor if self.on_gpus else "")
+        check_program(output, self.program, self.topology.vendor if self.on_gpus else None)
 
     @property
     def sized(self) -> bool:

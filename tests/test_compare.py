@@ -278,6 +278,43 @@ def test_crashes_after_prevent_a_go(lab: Lab, before: int, after: int, verdict: 
     assert (found["verdict"], found["exit_code"]) == (verdict, 0 if verdict == "go" else 2)
 
 
+#: Sessions before and after, each with the results of a test case in it -> whether it was lost
+#: more often after.
+LOST = [
+    ([["pass"]] * 5, [["pass"]] * 4 + [["error"]], True),
+    ([["pass"]] * 4 + [["error"]], [["pass"]] * 4 + [["error"]], False),
+    # A session counts once, with what was repeated in it.
+    ([["error", "error", "error"], *[["pass"]] * 7], [["error"]] * 3 + [["pass"]] * 5, True),
+    ([["error"], *[["pass"]] * 4], [["error", "error", "error"], *[["pass"]] * 4], False),
+    # Sessions without the case do not count.
+    ([[]] * 100 + [["pass"]] * 4 + [["error"]], [["pass"]] * 4 + [["error"]], False),
+    # It never measured before, or is new.
+    ([["skip"]] * 3, [["skip"]] * 5, False),
+    ([[]] * 3, [["error"], ["pass"]], False),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "more_often"), LOST)
+def test_what_was_lost_more_often(before: list, after: list, more_often: bool):
+    cases = [
+        ("ior @hill:cpu+gnu", side, f"{side}{number}", result, None)
+        for side, sessions in (("before", before), ("after", after))
+        for number, results in enumerate(sessions)
+        for result in results
+    ]
+    (found,) = sides.unmeasured(cases)
+    assert found.more_often == more_often
+    assert found.after == sum("error" in of or "skip" in of for of in after)
+
+
+def test_a_duet_is_no_session(lab: Lab):
+    lab.nights(range(1, 11), 1000)
+    duet = {"duet": "b", "duet-a": "gnu", "duet-b": "other"}
+    lab.session(12, {"foms": [], "result": "invalid", "reason": "it crashed"}, **duet)
+    found = lab.json()
+    assert (len(found["after"]), found["verdict"], found["unmeasured"]) == (5, "go", [])
+
+
 def test_a_regression_outweighs_what_vanished(lab: Lab):
     for day in range(1, 11):
         gone = [fom(100, metric="gone")] if day < 6 else []

@@ -168,7 +168,8 @@ def test_what_is_printed_of_large_messages() -> None:
 
 def test_garbled_counters_are_not_known() -> None:
     good = "plumbline-net n1 end 7.25 fab0 10 20 1 2"
-    found = proof.network_counters(f"{good}\nplumbline-net n1 end 7.25 fab0 10\nplumbline-net\n")
+    found = proof.network_counters(f"{good}\nplumbline-net n1 end 7.25 fab0 10\nplumbline-net\n"
+                                   f"{good.replace('7.25', 'nan')}\n")  # fmt: skip
     assert found == {"n1": {"end": {"fab0": Counters(7.25, 10, 20, 1, 2)}}}
 
 

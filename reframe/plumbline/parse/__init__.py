@@ -125,13 +125,12 @@ def checked(output: Output) -> Output:
 
 
 def check_inputs(program: str, output: Output, requested: Mapping[str, object]) -> None:
-    """Compare the inputs that a program printed with the requested ones; one that it did not print
-    may be any.
+    """Compare the inputs that a program printed with the requested ones.
 
-    :raises ParseError: on a difference.
+    :raises ParseError: on a difference, or if one was not printed.
     """
     for key, value in requested.items():
-        printed = output.inputs.get(key, str(value))
+        printed = output.inputs.get(key, "not printed")
         if printed != str(value):
             raise ParseError(
                 f"{program} ran with {key.replace('_', ' ')} {printed}, but {value} was requested",

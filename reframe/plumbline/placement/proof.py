@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -130,6 +131,8 @@ def network_counters(stderr: str) -> dict[str, Moments]:
             received, sent, errors, drops = map(int, counts)
             counters = Counters(float(now), received, sent, errors, drops)
         except ValueError:
+            continue
+        if not math.isfinite(counters.time):
             continue
         found.setdefault(host, {}).setdefault(moment, {})[interface] = counters
     return found

@@ -236,16 +236,7 @@ def compare(both: Sides, rules: Rules) -> Comparison:
         }
         whole = _judge(comparable, known_before, known_after, earlier, rules)
     before, after = ([row.session for row in both.sessions[side]] for side in ("before", "after"))
-    measured = {
-        f"{row.key.check} @{row.key.system}:{row.key.partition}+{row.key.environment}"
-        for row in rows
-        if row.n_before
-    }
-    lost = sum(
-        case.case.partition(" on ")[0] in measured
-        and case.after * len(before) > case.before * len(after)
-        for case in both.unmeasured
-    )
+    lost = sum(case.more_often for case in both.unmeasured)
     return conclude(rows, whole, before, after, rules, both.unmeasured, lost)
 
 

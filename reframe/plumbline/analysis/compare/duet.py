@@ -189,12 +189,17 @@ def of_records(records: list[Record], rules: Rules) -> Comparison:
         for record in records
     ]
     side_of = dict(zip(SIDES, ("before", "after"), strict=True))
-    missing = unmeasured(
-        (f"{one.check} @{one.system}:{one.partition}", side_of[one.session], one.result, one.reason)
-        for one in of_sides
-    )
-    # A side that fails ends the other one's job.
-    result = compare.conclude(rows, whole, sessions, sessions, rules, missing, len(missing))
+    cases = [
+        (f"{base_name(one.check)} @{one.system}:{one.partition}", side_of[one.extras[DUET]],
+         f"{one.session} {one.check}", one.result, one.reason)
+        for one in records
+    ]  # fmt: skip
+    # A side that fails ends the other one's job: what measured in some jobs and not in others.
+    outcomes: dict[str, set[bool]] = defaultdict(set)
+    for name, _, _, outcome, _ in cases:
+        outcomes[name].add(outcome in MEASURED)
+    lost = sum(len(seen) == 2 for seen in outcomes.values())
+    result = compare.conclude(rows, whole, sessions, sessions, rules, unmeasured(cases), lost)
     result.surroundings = hostfacts.differences(of_sides, {SIDES[0]}, {SIDES[1]})
     return result
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from plumbline.check.record import DUET
 from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import History
@@ -29,6 +30,8 @@ class Unmeasured:
 
     :ivar results: result -> number of sessions after. :ivar reason: the last one.
     :ivar before: number of sessions before in which it did not measure either; ``after`` after.
+    :ivar more_often: whether it measured in some session before, and was lost in a larger share of
+        its sessions after.
     """
 
     case: str
@@ -36,6 +39,7 @@ class Unmeasured:
     reason: str
     before: int
     after: int
+    more_often: bool
 
 
 @dataclass
@@ -176,7 +180,8 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     :arg past: use earlier sessions for the noise.
     :raises Fault: if a side has no session, a session is on both, or nothing is selected.
     """
-    known = history.sessions(select)
+    # The sides of a duet are no sessions: `plumbline compare --duet` reads them.
+    known = [row for row in history.sessions(select) if f"{DUET}-a" not in row.extras]
     unended = history.unended(known) if "last:" in before + after else set()
     first = sessions_of(before, known, "BEFORE", unended)
     second = sessions_of(after, known, "AFTER", unended)
@@ -200,7 +205,7 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
                 found.series[side].append(series.at(of_it))
     side_of = {name: side for side, of_side in names.items() for name in of_side}
     found.unmeasured = unmeasured(
-        (_name(case), side_of[case.session], case.result, case.reason)
+        (_name(case), side_of[case.session], case.session, case.result, case.reason)
         for case in cases
         if case.attempt == 0
     )
@@ -236,17 +241,25 @@ def per_session(series: Series, each_sample: bool = False) -> dict[str, np.ndarr
     }
 
 
-def unmeasured(cases: Iterable[tuple[str, str, str, str | None]]) -> list[Unmeasured]:
+def unmeasured(cases: Iterable[tuple[str, str, str, str, str | None]]) -> list[Unmeasured]:
     """Return the cases that did not measure in some session after.
 
-    :arg cases: name, side, result and reason of each.
+    :arg cases: name, side, session, result and reason of each. One that is repeated in a session
+        counts once, and is lost if it did not measure each time.
     """
-    found: dict[str, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
-    for name, side, result, reason in cases:
+    ran: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    lost: dict[str, dict[str, dict[str, tuple[str, str]]]] = defaultdict(lambda: defaultdict(dict))
+    for name, side, session, result, reason in cases:
+        ran[name][side].add(session)
         if result not in MEASURED:
-            found[name][side].append((result, reason or ""))
-    return [
-        Unmeasured(name, dict(Counter(result for result, _ in late)), late[-1][1],
-                   len(of["before"]), len(late))
-        for name, of in sorted(found.items()) if (late := of["after"])
-    ]  # fmt: skip
+            lost[name][side][session] = result, reason or ""
+    found = []
+    for name, of in sorted(lost.items()):
+        if not (late := [*of["after"].values()]):
+            continue
+        before, after = (len(ran[name][side]) for side in ("before", "after"))
+        early = len(of["before"])
+        more_often = early < before and len(late) * before > early * after
+        results = dict(Counter(result for result, _ in late))
+        found.append(Unmeasured(name, results, late[-1][1], early, len(late), more_often))
+    return found
