@@ -81,7 +81,7 @@ def noticed(fields: dict) -> list[tuple[str, str, str, str]]:
 NOTICED = {
     "healthy": None,
     "suspicious": ("figure.better-than-reference", "pingpong_latency_8", "site-far-off"),
-    "unstable": ("figure.samples-beyond-bound", "pingpong_latency_8", "site-latency"),
+    "unstable": ("figure.sample-beyond-bound", "pingpong_latency_8", "site-latency"),
     "warnings": ("stderr.nvidia-xid", "", ""),
 }
 

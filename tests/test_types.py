@@ -56,8 +56,8 @@ def test_a_result_is_judged_without_its_check() -> None:
 #: Values of samples, and the numbers of those beyond the bound -> code of the warning.
 BEYOND = [
     ([1.0, 1.0, 3.0], (3,), "figure.one-sample-beyond-bound"),
-    ([1.0, 1.2], (2,), "figure.samples-beyond-bound"),
-    ([1.0, 1.0, 1.0, 3.0, 3.0], (4, 5), "figure.samples-beyond-bound"),
+    ([1.0, 1.2], (2,), "figure.sample-beyond-bound"),
+    ([1.0, 1.0, 1.0, 3.0, 3.0], (4, 5), "figure.sample-beyond-bound"),
 ]
 
 

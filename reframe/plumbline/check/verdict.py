@@ -112,7 +112,7 @@ def notices(result: CaseResult) -> list[Notice]:
             whole = f"{judged.statistic} {judged.value:.6g} {unit}"
             message = f"{figure.variable} passes ({whole}), but not all samples do: {listed}"
             lone = len(judged.beyond) == 1 and len(values) >= 3
-            code = LONE if lone else "figure.samples-beyond-bound"
+            code = LONE if lone else "figure.sample-beyond-bound"
             found.append(Notice(UNSTABLE, code, message, figure.variable, bounds.decides))
     return found
 

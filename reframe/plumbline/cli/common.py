@@ -96,7 +96,7 @@ class _Time(click.ParamType):
             self.fail(err.coded(), param, ctx)
 
 
-class Pair(click.ParamType):
+class KeyValue(click.ParamType):
     """``KEY=VALUE``, as for ``--session-extras``.
 
     :arg empty: whether the value may be empty.
@@ -183,7 +183,7 @@ _SELECTION = {
         "--until", type=_Time("moment", end=True), metavar="TIME",
         help="Only sessions before this time; a date means the end of that day."),
     "extras": click.option(
-        "--extras", type=Pair(), multiple=True, metavar="KEY=VALUE",
+        "--extras", type=KeyValue(), multiple=True, metavar="KEY=VALUE",
         help="Only sessions with these --session-extras; may be repeated."),
 }  # fmt: skip
 _SOURCE = click.option("--from", "source", type=click.Path(path_type=Path), metavar="PATH",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from plumbline.cli.common import Pair, echo, say, warn
+from plumbline.cli.common import KeyValue, echo, say, warn
 from plumbline.core.errors import Fault, WrongOption
 
 
@@ -17,7 +17,7 @@ from plumbline.core.errors import Fault, WrongOption
 @click.argument("name")
 @click.option("-p", "--partition", "partitions", multiple=True, metavar="PARTITION",
               help="Draft only this queue, or Slurm partition; may be repeated.")  # fmt: skip
-@click.option("--node", "nodes", multiple=True, type=Pair("QUEUE=FILE", empty=False),
+@click.option("--node", "nodes", multiple=True, type=KeyValue("QUEUE=FILE", empty=False),
               metavar="QUEUE=FILE",
               help="What a node of a queue or partition printed about itself.")  # fmt: skip
 @click.option("--probe", is_flag=True, help="Submit a job to each queue that "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -33,9 +34,9 @@ def lay_out(folder: Path) -> None:
     """
     template = jinja2.Template(_README.read_text(encoding="utf-8"), keep_trailing_newline=True)
     text = template.render(export=export(folder))
-    if folder.exists() and not folder.is_dir():
-        raise Fault(f"{folder}: is a file: give a folder", code="files.exists")
     with files.writing(folder, "cannot be created ({}): give a folder that you can write"):
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise Fault(f"{folder}: is a file: give a folder", code="files.exists")
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise Fault(
