@@ -12,11 +12,12 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
-
-import fasteners
+from typing import TYPE_CHECKING, BinaryIO
 
 from plumbline.core.errors import Fault
+
+if TYPE_CHECKING:
+    import fasteners
 
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY, follow_links: bool = False) -> int:
@@ -61,6 +62,9 @@ def lock(path: Path) -> fasteners.InterProcessLock:
 
     :raises OSError: as :func:`open_regular`.
     """
+    # The build of a wheel imports all commands, with click as its only dependency.
+    import fasteners
+
     lock = fasteners.InterProcessLock(path)
     # Given an open file, fasteners opens none itself, which would follow links and block on a FIFO.
     lock.lockfile = os.fdopen(open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
