@@ -82,10 +82,10 @@ def check_program(output: Output, program: str, vendor: str | None = None) -> No
     :raises ParseError: if one is not as requested.
     """
     accelerator, buffer = ("none", "host") if vendor is None else (vendor, "device")
-    memory = {"accelerator": accelerator, "buffer": buffer}
+    requested = {"program": program, "accelerator": accelerator, "buffer": buffer}
     # OSU 5 prints the buffers' memory for all programs, 7.4 only for one-sided ones.
-    printed = {name: value for name, value in memory.items() if name in output.inputs}
-    check_inputs("OSU", output, {"program": program, **printed})
+    printed = {name: value for name, value in requested.items() if name in output.inputs}
+    check_inputs("OSU", output, printed)
 
 
 class Osu(Benchmark):
