@@ -1891,3 +1891,11 @@ def test_fio_is_read_as_json() -> None:
     """The layout of the JSON does not matter."""
     text = json.dumps(json.loads(text_of(FIO)))
     assert figures(read(FIO, text)) == whole(FIO)
+
+
+@pytest.mark.parametrize("inputs", [{}, {"nodes": "4"}, {"tasks": "2"}])
+def test_an_input_that_differs_or_is_not_printed_is_refused(inputs: dict[str, str]) -> None:
+    parse.check_inputs("mdtest", Output((), inputs={"nodes": "2"}), {"nodes": 2})
+    with pytest.raises(ParseError) as refusal:
+        parse.check_inputs("mdtest", Output((), inputs=inputs), {"nodes": 2})
+    assert refusal.value.code == "output.other-inputs"

@@ -13,6 +13,7 @@ import yaml
 from conftest import BIN, CHECKS, ROOT, Testbed, asked, refused
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.operate import site_folder
 from plumbline.output.report import site as report_site
 from plumbline.reference import lookup, tables
 from plumbline.session import preflight, run
@@ -355,3 +356,11 @@ def test_a_sites_own_configuration_may_detect_any_system(
     assert summit in host.meant(["-r", "-C", str(own)])
     assert host.meant(["-r", "-C", str(own), "--system=summit"]) == [summit]
     assert host.meant(["-r", "-C", str(own), "--system=theirs"]) == []
+
+
+def test_a_link_that_leads_nowhere_is_no_folder(tmp_path: Path) -> None:
+    link = tmp_path / "site"
+    link.symlink_to(tmp_path / "gone")
+    with pytest.raises(Fault) as refusal:
+        site_folder.lay_out(link)
+    assert refusal.value.code == "files.exists"

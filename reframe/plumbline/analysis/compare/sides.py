@@ -245,7 +245,7 @@ def unmeasured(cases: Iterable[tuple[str, str, str, str, str | None]]) -> list[U
     """Return the cases that did not measure in some session after.
 
     :arg cases: name, side, session, result and reason of each. One that is repeated in a session
-        counts once, and is lost if it did not measure each time.
+        counts once, and is lost if any of its runs did not measure.
     """
     ran: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     lost: dict[str, dict[str, dict[str, tuple[str, str]]]] = defaultdict(lambda: defaultdict(dict))
