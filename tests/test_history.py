@@ -778,8 +778,9 @@ def test_the_cases_that_ran_and_the_rows_of_some(results: Path):
             "a", "b", "a", "a"]  # fmt: skip
 
 
-def test_what_a_retry_measured_is_in_no_series(results: Path):
-    """Whether or not the first attempt measured something."""
+def test_what_a_retry_measured_counts_nowhere(results: Path):
+    """Whether or not the first attempt measured something: it is in no series, and no result of
+    its session."""
     invalid = {"result": "invalid", "reason": "x", "code": "output.garbled", "foms": []}
     first = line(1, check="a"), line(2, check="b", **invalid)
     again = [fields | {"attempt": 1, "result": "pass", "foms": [fom(20.0)]} for fields in first]
@@ -787,6 +788,9 @@ def test_what_a_retry_measured_is_in_no_series(results: Path):
     assert values_of(results) == [10.0]
     with History(results) as found:
         assert [row.check for row in found.measured()] == ["a"]
+        (row,) = found.sessions()
+        assert (row.ended, row.results) == (2, {"pass": 1, "invalid": 1})
+        assert row.verdicts == {"pass": 1}
 
 
 def test_two_threads_get_the_answers_to_their_own_questions(results: Path):
@@ -989,6 +993,22 @@ def test_words_that_plumbline_does_not_write_are_reported(mixed: Path, tmp_path:
         )
         assert of_file == of_records - 2
     assert run("report", "--from", path, "-o", tmp_path / "site").code == 2
+
+
+def test_rows_without_a_start_are_reported(mixed: Path, tmp_path: Path):
+    """No command can place them in time: they are skipped, and the others are compared."""
+    head, *rows = exported(mixed)
+    for row in rows[:2]:
+        row[head.index("start")] = ""
+    with History(written(tmp_path, [head, *rows])) as edited, History(mixed) as whole:
+        assert len(edited.faults) == 1
+        assert {row.session for row in edited.sessions()} <= {
+            row.session for row in whole.sessions()
+        }
+        of_file, of_records = (
+            sum(len(s.values) for s in found.series()) for found in (edited, whole)
+        )
+        assert of_file == of_records - 2
 
 
 def test_records_of_the_tests_keep_to_the_schema():

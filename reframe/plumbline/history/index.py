@@ -392,8 +392,8 @@ _WORDS: dict[str, tuple[str, type[pydantic.BaseModel]]] = {
     "verdict": ("metric", FigureRecord),
 }
 _LOST = """
-SELECT count(*) FROM rows
-WHERE line IS NOT NULL AND time IS NULL
+SELECT count(*) FROM cells
+WHERE start IS NULL OR line IS NOT NULL AND time IS NULL
     OR metric IS NOT NULL AND NOT coalesce(isfinite(value), false)
 """
 
@@ -448,7 +448,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
             """CREATE TEMP TABLE rows AS SELECT * REPLACE (
             from_json(nullif(extras, ''), '"MAP(VARCHAR, VARCHAR)"') AS extras,
             coalesce(from_json(nullif(samples, ''), '["DOUBLE"]'), [value]) AS samples,
-            coalesce(size, -1) AS size) FROM cells"""
+            coalesce(size, -1) AS size) FROM cells WHERE start IS NOT NULL"""
         )
         faults = _drop_unknown(db)
         for name, rows in _FROM_CSV.items():
@@ -461,7 +461,7 @@ def of_csv(path: Path) -> tuple[duckdb.DuckDBPyConnection, list[str]]:
         ((lost,),) = db.execute(_LOST).fetchall()
     except duckdb.Error as err:
         raise WrongFile(f"{path}: {first_line(err)}") from None
-    faults += [f"{pluralize(lost, 'row')} without time or value"] * bool(lost)
+    faults += [f"{pluralize(lost, 'row')} without start, time or value"] * bool(lost)
     return db, [
         *(f"{path}:{line}: {column}: {message}" for line, column, message in rejects),
         *(f"{path}: {fault}" for fault in faults),

@@ -34,8 +34,8 @@ class SessionRow:
     :ivar start: when its first case ended, UTC.
     :ivar end: when its last case ended, UTC.
     :ivar planned: number of planned cases; without a plan, of those that ended.
-    :ivar results: number of cases by result.
-    :ivar verdicts: number of figures by verdict.
+    :ivar results: number of cases by the result of their first attempt.
+    :ivar verdicts: number of figures of those by verdict.
     :ivar ended: number of cases with a record.
     :ivar seconds: time of all its cases, from set-up to verdict, without waiting in a queue;
         ``None`` if no record has it.

@@ -101,13 +101,15 @@ LINES = """
 SELECT session, list(line) FROM files JOIN cases USING (file) WHERE WANTED
 GROUP BY start, session ORDER BY start, session
 """
+#: Retries are neither results nor verdicts, as of the series; their time was spent.
 SESSIONS = """
 WITH chosen AS (SELECT * FROM files LEFT JOIN cases USING (file) WHERE WANTED),
 judged AS (
     SELECT file, histogram(verdict) AS verdicts FROM chosen JOIN figures USING (file, line)
-    GROUP BY file)
+    WHERE attempt = 0 GROUP BY file)
 SELECT session, any_value(session_system), start, any_value(stop), any_value(extras),
-    coalesce(any_value(planned), count(DISTINCT "case")), coalesce(histogram(result), MAP {}),
+    coalesce(any_value(planned), count(DISTINCT "case")),
+    coalesce(histogram(result) FILTER (attempt = 0), MAP {}),
     coalesce(any_value(verdicts), MAP {}), count(DISTINCT "case"), sum(seconds)
 FROM chosen LEFT JOIN judged USING (file) GROUP BY start, session ORDER BY start, session
 """
