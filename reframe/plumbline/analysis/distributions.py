@@ -38,6 +38,11 @@ def chi2_sf(x: Any, df: Any) -> Any:
     return special.chdtrc(df, x)
 
 
+def chi2_isf(p: Any, df: Any) -> Any:
+    """Return what a value of chi-squared exceeds with chance p."""
+    return special.chdtri(df, p)
+
+
 def f_sf(x: Any, above: Any, below: Any) -> Any:
     """Return the chance of a ratio of variances (F) above x.
 
