@@ -263,16 +263,22 @@ class Cluster:
         return ["nsenter", f"--target={self._first}", *spaces, f"--wdns={self.folder}", "--"]
 
     def run(
-        self, *command: object, check: bool = True, inside: list[str] | None = None, **env: str
+        self,
+        *command: object,
+        check: bool = True,
+        inside: list[str] | None = None,
+        seconds: float = PATIENCE,
+        **env: str,
     ) -> subprocess.CompletedProcess:
         """Runs a command within the cluster.
 
         :arg inside: what it begins with to run elsewhere than on the login node.
+        :arg seconds: what it may take.
         :raises ClusterError: if it fails, unless told not to check.
         """
         done = subprocess.run(
             [*(inside or self.inside), *map(str, command)],
-            env=clean() | self.env | env, capture_output=True, text=True, timeout=PATIENCE,
+            env=clean() | self.env | env, capture_output=True, text=True, timeout=seconds,
             check=False,
         )  # fmt: skip
         if check and done.returncode:

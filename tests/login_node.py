@@ -39,8 +39,10 @@ class LoginNode:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def plumbline(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.there.run(BIN / "plumbline", *words, check=False, **self.env)
+    def plumbline(
+        self, *words: str, seconds: float = cluster.PATIENCE
+    ) -> subprocess.CompletedProcess[str]:
+        return self.there.run(BIN / "plumbline", *words, check=False, seconds=seconds, **self.env)
 
     def sweep(self, *words: str) -> subprocess.CompletedProcess[str]:
         return self.plumbline("sweep", "--system", self.system, *words)

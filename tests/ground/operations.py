@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 
 from ground.site import Site
 
-#: Disks of 96 MiB hold two files of 32 MiB.
-BRIEF = ("-S", "fio.size=32", "-S", "num_warmups=0")
+#: Disks of 96 MiB hold two files of 32 MiB. Each of IMB's operations is measured three times.
+BRIEF = ("-S", "fio.size=32", "-S", "num_warmups=0", "-S", "imb_p2p.num_samples=3", "-S",
+         "imb_collective.num_samples=3")  # fmt: skip
 
-#: IMB's repetitions: 2 MiB of a size, since a night measures four operations between nodes, each
-#: three times, of sizes up to 4 MiB; of a small one so many that it takes a tenth of a second.
+#: IMB's repetitions: 2 MiB of a size, since a night measures four operations between nodes, of
+#: sizes up to 4 MiB; of a small one so many that it takes a tenth of a second.
 REPETITIONS = "2000,2"
+
+#: Seconds that a command may take: a night takes 5 to 15 minutes, and one of them measures three.
+LONG = 3600
 
 #: Of each side, the fewest sessions that are compared.
 SESSIONS = 3
@@ -54,7 +58,7 @@ def _ran(
 ) -> Step:
     step = Step(shown)
     for _ in range(times):
-        done = site.plumbline(*words, *BRIEF)
+        done = site.plumbline(*words, *BRIEF, seconds=LONG)
         step.codes.append(done.returncode)
         for fields in site.tonight():
             if fields["result"] == "pass":
