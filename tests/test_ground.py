@@ -20,7 +20,7 @@ from ground import Ground, bench, faults, ground
 from ground.__main__ import variables
 from ground.limits import ROOT, Limits
 from ground.machine import Machine
-from ground.operations import operate
+from ground.operations import FASTER, operate
 from ground.site import Site
 
 TUTORIAL = CHECKOUT / "docs" / "tutorial.md"
@@ -377,7 +377,7 @@ def test_the_tutorial_finds_a_slow_link():
 
 @pytest.mark.ground
 def test_nothing_fails_on_a_healthy_machine():
-    with ground(nodes=3) as there:
+    with ground(nodes=3, **FASTER) as there:
         site = Site(there.folder / "site", there)
         steps = operate(site)
     assert [step for step in steps if step.false] == []

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ground import brought_up, missing
 from ground.faults import measured
-from ground.operations import operate
+from ground.operations import FASTER, operate
 from ground.site import Site
 
 #: How often the machine is brought up and taken down.
@@ -83,10 +83,6 @@ def congested(site: Site, rate: float) -> dict[str, float]:
     print(f"uplinks of {rate} Mbit/s: {figures}", flush=True)
     return {"uplink": rate, **figures}
 
-
-#: Fields of the machine for the operator's commands: their jobs run one at a time, so that two
-#: cores can move four times as much. At 50 Mbit/s a night takes a quarter of an hour.
-FASTER = {"link": 200, "uplink": 1000}
 
 #: What is measured on a machine that is up, and its fields that differ from machine.yaml.
 PARTS = {"operations": (operations, FASTER), "congestion": (congestion, PATIENT)}

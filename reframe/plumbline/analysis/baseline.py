@@ -312,7 +312,7 @@ def _proposals_of(
         )
         entry = tables.fom(case.benchmark, figure.metric)
         rule = tables.rule(entry)
-        least = noise.get(figure, 0.0)
+        least = noise.get((figure, placement, unit), 0.0)
         row, more = _row(newest, case, figure, unit, by_session, rule, rules, least)
         if (case.benchmark, figure.metric) in tables.tables.derived:
             row = _with_class(row, entry.tolerance, tables.tables.rules)
@@ -323,13 +323,17 @@ def _proposals_of(
 
 def _noise_of(
     values: dict[tuple[Figure, str, str], dict[str, list[float]]], sessions: int, rules: Baseline
-) -> dict[Figure, float]:
-    """Return the relative spreads of a test case by :func:`raised`."""
-    spreads = {}
-    for (figure, *_), by_session in values.items():
+) -> dict[tuple[Figure, str, str], float]:
+    """Return the relative spreads of a test case by :func:`raised`, for each placement and unit."""
+    spreads: dict[tuple[str, str], dict[Figure, float]] = defaultdict(dict)
+    for (figure, placement, unit), by_session in values.items():
         middle, spread = spread_of([statistics.median(found) for found in by_session.values()])
-        spreads[figure] = spread / middle if middle else 0.0
-    return raised(spreads, sessions, rules)
+        spreads[placement, unit][figure] = spread / middle if middle else 0.0
+    return {
+        (figure, *where): spread
+        for where, of_figures in spreads.items()
+        for figure, spread in raised(of_figures, sessions, rules).items()
+    }
 
 
 def _benchmark(fields: Record) -> str:
