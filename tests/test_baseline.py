@@ -337,6 +337,20 @@ def test_a_size_that_is_quiet_by_chance_has_no_row(testbed: Testbed):
     assert not path_of(testbed).exists()
 
 
+def test_the_noise_of_another_placement_does_not_count(testbed: Testbed):
+    """Of one case, sizes are quiet at the first placement. At the second, one is so by chance."""
+    for number, shift in enumerate([-0.06, 0.0, 0.06], 1):
+        foms = [
+            figure(1000 * (1 + noise * shift), size=size, placement=placement)
+            for placement, others in (("on-socket", 0.05), ("off-node", 1))
+            for size, noise in ((32, others), (64, 0.05), (128, others))
+        ]
+        remember(testbed, number, None, foms=foms)
+    assert make(testbed).code == 0
+    rows = sorted((row["placement"], int(row["message_size"])) for row in table(testbed))
+    assert rows == [("on-socket", 32), ("on-socket", 64), ("on-socket", 128)]
+
+
 def test_the_first_attempt_counts(testbed: Testbed):
     """A session whose retry passed did not pass, and is no newer one than those that did."""
     for number in (1, 2, 3):
