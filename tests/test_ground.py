@@ -7,8 +7,9 @@ import contextlib
 import dataclasses
 import re
 import shutil
+import statistics
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -239,9 +240,17 @@ def test_the_address_of_a_node_is_a_fact(healthy: Path, there: Ground):
     assert found == {name: there.machine.address(name) for name in there.names}
 
 
+def assert_at_rate(values: Collection[float], rate: float, tolerance: float = 0.05) -> None:
+    """Nothing exceeds its limit, and most come near it; but the other work of these cores
+    may hold one of them up."""
+    assert max(values) <= rate * (1 + tolerance), values
+    assert statistics.median(values) >= rate * (1 - tolerance), values
+    assert min(values) >= rate * (1 - 3 * tolerance), values
+
+
 @pytest.mark.cluster
 def test_a_healthy_night_measures_what_was_declared(healthy: Path, there: Ground):
-    """All links and disks, at their rates, whatever else this machine does."""
+    """All links and disks, at their rates."""
     values: dict[str, dict[str, float]] = {}
     for folder in healthy.glob("sessions/*"):
         for fields in records_of(folder):
@@ -251,12 +260,10 @@ def test_a_healthy_night_measures_what_was_declared(healthy: Path, there: Ground
     pairs, machine = values["pingpong_bandwidth"], there.machine
     assert {node for pair in pairs for node in pair.split(":")} == {*machine.names}
     # Headers, of TCP and Ethernet, take 2.2 %; and IMB's MB are 10^6 bytes, as tc's Mbit are bits.
-    assert [*pairs.values()] == pytest.approx([machine.link / 8 * 0.978] * len(pairs), rel=0.05)
+    assert_at_rate(pairs.values(), machine.link / 8 * 0.978)
     for metric in ("read_bandwidth", "write_bandwidth"):
         assert {*values[metric]} == {*machine.names}
-        assert [*values[metric].values()] == pytest.approx(
-            [machine.disk] * len(machine.names), rel=0.1
-        )
+        assert_at_rate(values[metric].values(), machine.disk)
 
 
 #: Faults that are there at once, and where. Of each figure, one node of the six is slow: if more
