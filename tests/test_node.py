@@ -56,7 +56,18 @@ def reported(
 ) -> NodeReport:
     facts = {"packages": packages, "cores": cores, "numa": numa, "gpus": gpus}
     text = "".join(f"plumbline-node a {name} {value}\n" for name, value in facts.items())
-    return dict(read_nodes(text))["a"]
+    ((hosts, node),) = read_nodes(text)
+    assert hosts == ["a"]
+    return node
+
+
+def test_nodes_that_are_alike_are_read_once() -> None:
+    """In whatever order their lines arrive, and as often as several tasks report them."""
+    lines = [f"plumbline-node {host} {fact} 0-{last}\n" for fact in ("cores", "packages")
+             for host, last in (("a", 3), ("b", 7), ("c", 3))]  # fmt: skip
+    found = [*read_nodes("".join([*lines, "another line\n", *lines]))]
+    assert [hosts for hosts, _ in found] == [["a", "c"], ["b"]]
+    assert [node.cores for _, node in found] == [groups("0-3"), groups("0-7")]
 
 
 def test_a_node_as_its_file_says() -> None:
@@ -130,7 +141,7 @@ def test_domains_without_numbers_of_their_own() -> None:
 @pytest.mark.parametrize("line", ["numa 0-7", "cores x", "gpus 0004:04:00.0", "numa x=0-7"])
 def test_a_garbled_report(line: str) -> None:
     with pytest.raises(BindingMismatch) as refusal:
-        dict(read_nodes(f"plumbline-node a {line}\n"))
+        [*read_nodes(f"plumbline-node a {line}\n")]
     assert refusal.value.code == "proof.unreadable"
 
 

@@ -359,12 +359,13 @@ def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, st
     devices = [device.info for device in partition.devices]
     expected = NodeDescription(partition.processor.info, devices, partition.extras)
     file = paths.systems().find(f"{system}.yaml")
-    for host, node in read_nodes(stderr):
+    for hosts, node in read_nodes(stderr):
         try:
-            result.confirmed[host] = compare_node(expected, host, node, bool(layout.vendor))
+            shown = compare_node(expected, hosts[0], node, bool(layout.vendor))
         except TopologyMismatch as err:
             raise TopologyMismatch(
                 f"{file}, partition {partition.name}: {err}: correct the entry in the file, or "
                 f"repair the node",
                 code="topology.mismatch",
             ) from None
+        result.confirmed |= dict.fromkeys(hosts, shown)

@@ -450,12 +450,15 @@ def dumps(record: Record) -> str:
 
 
 def _storable(value: object) -> object:
+    # The texts of thousands of nodes come first, and nearly all are whole.
+    if isinstance(value, str):
+        if value.isprintable():
+            return value
+        return value.replace("\0", r"\x00").encode(errors="backslashreplace").decode()
     if isinstance(value, dict):
         return {_storable(str(key)): _storable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_storable(item) for item in value]
-    if isinstance(value, str):
-        return value.replace("\0", r"\x00").encode(errors="backslashreplace").decode()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -120,7 +120,7 @@ def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> lis
         (name, line.strip())
         for name, text in texts
         for line in text.splitlines()
-        if line.strip() and not line.startswith("plumbline-")
+        if not line.startswith("plumbline-") and line.strip()
     ]
     found = []
     for pattern in known:

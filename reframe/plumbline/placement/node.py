@@ -38,23 +38,27 @@ class NodeReport:
     gpus: tuple[tuple[str, int | None], ...] = ()
 
 
-def read_nodes(stderr: str) -> Iterator[tuple[str, NodeReport]]:
-    """Yield host and node for each node that a task reported on standard error.
+def read_nodes(stderr: str) -> Iterator[tuple[list[str], NodeReport]]:
+    """Yield each node that tasks reported on standard error, with all hosts that are like it.
 
     :raises BindingMismatch: if such a line cannot be read.
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    reported: dict[str, dict[str, str]] = {}
     for line in stderr.splitlines():
-        words = line.split()
-        if words[:1] == ["plumbline-node"] and len(words) > 2:
-            found.setdefault(words[1], {})[words[2]] = words[3:]
+        if line.startswith("plumbline-node "):
+            _, host, fact, *value = [*line.split(maxsplit=3), "", ""][:4]
+            reported.setdefault(host, {})[fact] = value[0]
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for host, facts in reported.items():
+        alike.setdefault(tuple(facts.items()), []).append(host)
     # One by one: a report of a few bytes may claim as many CPUs as there can be.
-    for host, facts in found.items():
+    for values, hosts in alike.items():
         try:
-            yield host, _node(facts)
+            yield hosts, _node({fact: value.split() for fact, value in values})
         except ValueError as err:
             raise BindingMismatch(
-                f"the report of node {host[:QUOTED]} cannot be read: {err}", code="proof.unreadable"
+                f"the report of node {hosts[0][:QUOTED]} cannot be read: {err}",
+                code="proof.unreadable",
             ) from None
 
 
@@ -62,23 +66,22 @@ def _node(facts: dict[str, list[str]]) -> NodeReport:
     numa = dict(word.split("=") for word in facts.get("numa", []))
     gpus = [word.split("=") for word in facts.get("gpus", [])]
     return NodeReport(
-        frozenset(_groups(tuple(facts.get("packages", [])))),
-        frozenset(_groups(tuple(facts.get("cores", [])))),
-        dict(zip(map(int, numa), _groups(tuple(numa.values())), strict=True)),
+        frozenset(_groups(facts.get("packages", []))),
+        frozenset(_groups(facts.get("cores", []))),
+        dict(zip(map(int, numa), _groups([*numa.values()]), strict=True)),
         # The kernel reports -1 if the firmware does not give the domain.
         tuple((bus, int(domain) if domain.isdigit() else None) for bus, domain in gpus),
     )
 
 
-@functools.lru_cache(maxsize=8)
-def _groups(lists: tuple[str, ...]) -> list[frozenset[int]]:
-    """Return the CPUs of each list. The nodes of a job are alike, so the last ones are kept.
+def _groups(lists: list[str]) -> list[frozenset[int]]:
+    """Return the CPUs of each list.
 
     :raises ValueError: if a list cannot be read, or they have CPUs in common.
     """
     if lists:
         ranges_of_list(",".join(lists))
-    return [frozenset(cpus_of_list(cpus)) for cpus in lists]
+    return [cpus_of_list(cpus) for cpus in lists]
 
 
 @functools.cache

@@ -62,7 +62,8 @@ def read_tasks(stderr: str) -> list[TaskReport]:
         try:
             _, rank, host, cpus, _, given, gpus, local, openable = line.split()
             ranges_of_list(cpus)
-            given, gpus = ("" if word == "-" else word for word in (given, gpus))
+            given = "" if given == "-" else given
+            gpus = "" if gpus == "-" else gpus
             number = -1 if local == "?" else int(local)
             devices = _visible_devices(gpus, openable)
             tasks.append(TaskReport(int(rank), host, cpus, given, gpus, number, devices))
@@ -92,9 +93,11 @@ def host_facts(stderr: str) -> dict[str, dict[str, str]]:
     """Return the facts that tasks reported of their hosts: host -> fact -> value."""
     facts: dict[str, dict[str, str]] = {}
     for line in stderr.splitlines():
-        words = line.split(maxsplit=3)
-        if len(words) == 4 and words[0] == "plumbline-host":
-            facts.setdefault(words[1], {})[words[2]] = words[3]
+        if line.startswith("plumbline-host "):
+            _, *words = line.split(maxsplit=3)
+            if len(words) == 3:
+                host, fact, value = words
+                facts.setdefault(host, {})[fact] = value
     return facts
 
 
@@ -154,6 +157,7 @@ def prove(layout: Layout, tasks: list[TaskReport]) -> None:
     if [task.rank for task in tasks] != list(range(layout.num_tasks)):
         raise BindingMismatch(_wrong_ranks(layout, tasks), code="proof.task-count")
     nodes = {host: n for n, host in enumerate(dict.fromkeys(task.host for task in tasks))}
+    lists: dict[str, frozenset[int]] = {}
     for task, expected in zip(tasks, layout.tasks, strict=True):
         if nodes[task.host] != expected.node:
             raise BindingMismatch(
@@ -161,7 +165,9 @@ def prove(layout: Layout, tasks: list[TaskReport]) -> None:
                 f"the job; placement {layout.placement!r} requires node {expected.node}",
                 code="proof.wrong-node",
             )
-        allowed = cpus_of_list(task.cpus)
+        if task.cpus not in lists:
+            lists[task.cpus] = cpus_of_list(task.cpus)
+        allowed = lists[task.cpus]
         missed = [core for core in expected.cores if allowed.isdisjoint(core.cpus)]
         if missed or not allowed <= expected.hardware_threads:
             raise BindingMismatch(

@@ -163,8 +163,7 @@ def _completed(gpu: GpuReading, other: GpuReading) -> GpuReading:
 def _lines(stderr: str, word: str, count: int) -> Iterator[list[str]]:
     """Yield the words of each report of one kind; the last one is the rest of its line."""
     for line in stderr.splitlines():
-        words = line.split(" ", count - 1)
-        if words[0] == word and len(words) == count:
+        if line.startswith(f"{word} ") and len(words := line.split(" ", count - 1)) == count:
             yield words
 
 

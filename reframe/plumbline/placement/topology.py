@@ -6,6 +6,7 @@ ReFrame itself and of launchers.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -206,7 +207,7 @@ def cpus_of_mask(mask: str) -> list[int]:
     return [bit for bit in range(value.bit_length()) if value >> bit & 1]
 
 
-def cpus_of_list(text: str) -> set[int]:
+def cpus_of_list(text: str) -> frozenset[int]:
     """Return the CPU numbers of a text in the kernel's list format.
 
     >>> sorted(cpus_of_list("0-3,8"))
@@ -214,14 +215,16 @@ def cpus_of_list(text: str) -> set[int]:
 
     :raises ValueError: if the text is not in that format.
     """
-    return {cpu for part in ranges_of_list(text) for cpu in part}
+    return frozenset(cpu for part in ranges_of_list(text) for cpu in part)
 
 
-def ranges_of_list(text: str) -> list[range]:
+# The thousands of tasks of a job have few different lists.
+@functools.lru_cache(maxsize=1024)
+def ranges_of_list(text: str) -> tuple[range, ...]:
     """Return the ranges of a text in the kernel's list format, without expanding them.
 
     >>> ranges_of_list("0-3,8")
-    [range(0, 4), range(8, 9)]
+    (range(0, 4), range(8, 9))
 
     :raises ValueError: if the text is not in that format, or lists more CPUs than a kernel has.
     """
@@ -234,7 +237,7 @@ def ranges_of_list(text: str) -> list[range]:
         ranges.append(range(start, end + 1))
     if sum(map(len, ranges)) > _MAX_CPUS:
         raise ValueError("CPUs are listed more than once")
-    return ranges
+    return tuple(ranges)
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
