@@ -164,12 +164,13 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
     # Thousands of tasks share the places of a few.
     listed, memories = functools.cache(list_of), run.machine.memories
     hosts = set()
+    alike = {"node": _node(run, fault), "host": _facts(run.machine)} if sample == "0" else {}
     for task in run.tasks:
         about = f"{listed(task.cpus)} {memories} {reports.get(task.rank, '- - ? -')}"
         lines.append(f"plumbline-task {task.rank} {task.node} {about}\n")
-        if sample == "0" and task.node not in hosts:
+        if task.node not in hosts:
             hosts.add(task.node)
-            for name, facts in (("node", _node(run, fault)), ("host", _facts(run.machine))):
+            for name, facts in alike.items():
                 lines += [f"plumbline-{name} {task.node} {fact} {facts[fact]}\n" for fact in facts]
     lines += _read_gpus(run, words, fault)
     sys.stderr.write("".join(lines))
