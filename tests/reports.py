@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import dataclasses
 import datetime
+import functools
 import html.parser
 import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import demo_history
+import jinja2
 import numpy as np
 import pytest
 import records
@@ -21,6 +24,7 @@ from conftest import valid
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
+from plumbline.output.report import site
 
 UTC = datetime.timezone.utc
 NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -31,6 +35,25 @@ TRIAD = {"metric": "triad", "unit": "GB/s", "better": "higher", "reference": 290
 SLOW = TRIAD | {"value": 200.0}
 #: What every text that a record may hold is made of in the hostile history.
 HOSTILE = "<script>hacked=1</script><img src=x onerror=hacked=1>\"'&</title>"
+
+
+class Compiled(jinja2.BytecodeCache):
+    """The templates, compiled once for all reports of this process, which takes as long as the rest
+    of a small report."""
+
+    def __init__(self):
+        self.code: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket):
+        if bucket.key in self.code:
+            bucket.bytecode_from_string(self.code[bucket.key])
+
+    def dump_bytecode(self, bucket):
+        self.code[bucket.key] = bucket.bytecode_to_string()
+
+
+site.jinja2 = SimpleNamespace(**vars(jinja2))
+site.jinja2.Environment = functools.partial(jinja2.Environment, bytecode_cache=Compiled())
 
 
 @pytest.fixture(scope="session", name="demo")
