@@ -60,7 +60,9 @@ class BabelStream(Benchmark):
 
     def prepare(self):
         self.elements = self.array_elements()
-        self.conditions = {"array_size": str(self.elements), **self.conditions}
+        # Several programs of an environment may have the same placement.
+        model = self.program.removesuffix("-stream")
+        self.conditions = {"array_size": str(self.elements), "model": model, **self.conditions}
         if not self.layout.vendor:
             self.conditions["cores"] = str(self.layout.num_cpus_per_task)
         self.executable_opts = ["-s", str(self.elements), "-n", str(self.times)]

@@ -11,7 +11,7 @@ import functools
 import itertools
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -283,6 +283,20 @@ def test_printed_values_pass(system: str, facility) -> None:
     for one in asserted(others):
         found[one.name][one.figure.variable] = one.fom["reference"]
     assert found == {case: bounded(system, case) for case in found}
+
+
+@pytest.mark.parametrize("system", foreign.SYSTEMS)
+def test_no_two_cases_measure_the_same(system: str, facility) -> None:
+    """By what references identify a figure by, so that each case has a baseline of its own."""
+    cases: dict[tuple, str] = {}
+    for fields in sessions_of(system, facility).printed.records:
+        tasks = Counter(task["host"] for task in fields["tasks"])
+        shared = fields["partition"], fields["environment"], fields["benchmark"]
+        for fom in fields["foms"]:
+            conditions = frozenset(fields["conditions"].items())
+            figure = fom["metric"], fom["size"], fom["location"], fom["placement"]
+            key = (*shared, *figure, len(tasks), max(tasks.values(), default=0), conditions)
+            assert cases.setdefault(key, fields["case"]) == fields["case"]
 
 
 @pytest.mark.parametrize("system", foreign.SYSTEMS)
