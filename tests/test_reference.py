@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import dataclasses
 import math
 import re
 import shutil
@@ -37,6 +38,7 @@ REGISTERS = {
         "partition": {"meaning": "the partition"},
         "port": {"meaning": "the ports in use"},
         "routing": {"meaning": "static or adaptive"},
+        "variant": {"meaning": "the variant"},
         "runs": {"meaning": "runs behind the mean", "role": "describes"},
         "bound": {"meaning": "the number is a bound", "role": "data"},
     },
@@ -515,6 +517,17 @@ MATCHES = [
 @pytest.mark.parametrize(("rows", "ids"), MATCHES)
 def test_matching(folder: Path, rows: list, ids: str) -> None:
     assert decided(references(folder, *rows)) == tuple(ids.split())
+
+
+def test_a_baseline_bounds_only_the_variant_that_it_was_measured_under(folder: Path) -> None:
+    variant = dataclasses.replace(CASE, conditions={**CASE.conditions, "variant": "tm-off"})
+    site = {"source": "site", "id": "s"}
+    of_variant = {"source": "site", "id": "v", "conditions": "variant=tm-off"}
+    assert decided(references(folder, {}, site)) == ("s",)
+    # A published row that states no variant bounds any.
+    assert decided(references(folder, {}, site), variant) == ("r1",)
+    both = references(folder, {}, site, of_variant)
+    assert (decided(both), decided(both, variant)) == (("s",), ("v",))
 
 
 #: Metric, size of the row, size asked for -> whether it matches.

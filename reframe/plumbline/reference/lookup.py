@@ -233,6 +233,10 @@ class References:
         # Figures of different sizes are different figures.
         if row_size != size:
             return None
+        # A baseline states the variant that it was measured under, and no variant otherwise.
+        variant = case.conditions.get("variant")
+        if row.source == SITE and row.conditions.get("variant") != variant:
+            return None
         stated = [
             (row.toolchain or None, case.environment),
             (row.placement or None, case.placement),
