@@ -598,6 +598,28 @@ def test_another_unit(baselined: Baselined, unit: str, rate: float, result: str,
     assert (fom["lower"], fom["reference"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("check", "rate", "seconds", "result", "code"),
+    [
+        ("bare", "0", "3.0", "invalid", "output.not-positive"),
+        ("bare", "-1", "3.0", "invalid", "output.not-positive"),
+        ("bare", "12.5", "-3.0", "invalid", "output.not-positive"),
+        # Less than the program's clock shows.
+        ("bare", "12.5", "0", "pass", None),
+        ("own", "12.5", "0.00", "pass", None),
+        ("lenient", "0", "3.0", "pass", None),
+    ],
+)
+def test_a_figure_that_cannot_be(
+    baselined: Baselined, check: str, rate: str, seconds: str, result: str, code: str | None
+):
+    done = baselined.session("-n", f"^{check}$", RATE=rate, SECONDS=seconds)
+    fields = done.record(check)
+    assert (fields["result"], fields["code"], done.code) == (result, code, int(result != "pass"))
+    if seconds.startswith("0"):
+        assert {w["code"] for w in fields["warnings"]} == {"figure.better-than-reference"}
+
+
 @pytest.mark.parametrize("rate", ["inf", "nan", "lost"])
 def test_a_figure_with_a_baseline_that_was_not_measured(baselined: Baselined, rate: str):
     done = baselined.session("-n", "^bare$", RATE=rate)

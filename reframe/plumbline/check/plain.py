@@ -43,8 +43,8 @@ def judge(check) -> None:
 
     :raises Failed: if a figure is outside its own reference or its baseline.
     :raises Waived: if waivers cover all of these figures.
-    :raises Invalid: if a figure with a reference or a baseline was not measured, or its unit is not
-        that of its baseline.
+    :raises Invalid: if a figure with a reference or a baseline was not measured, its unit is not
+        that of its baseline, or a rate is not positive or a time negative.
     """
     testcase = check, check.current_partition, check.current_environ
     if not is_compared(check):
@@ -58,6 +58,14 @@ def judge(check) -> None:
     for notice in result.notices:
         if notice.code == "figure.not-evaluated" and (by := _reference(testcase, notice.figure)):
             raise outcomes.Invalid(f"{notice.detail}; it has {by}", code=notice.code)
+    for figure, one in result.figures.items():
+        (value,), better = one.samples, units.better(one.unit)
+        # A program with a coarse clock prints a time of zero.
+        if (value < 0 and better != "neither") or (value == 0 and better == "higher"):
+            raise outcomes.Invalid(
+                f"{figure.variable} is {value:g} {one.unit}: it must be positive",
+                code="output.not-positive",
+            )
     for figure, judged in (result.judgements or {}).items():
         if judged.reason not in ("", verdict.BUSY):
             raise outcomes.Invalid(f"{figure.variable}: {judged.reason}", code="output.unit")

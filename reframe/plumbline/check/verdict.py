@@ -95,11 +95,10 @@ def notices(result: CaseResult) -> list[Notice]:
     for figure, judged in (result.judgements or {}).items():
         unit, bounds = result.figures[figure].unit, judged.bounds
         if judged.suspicious and bounds:
-            ratio = judged.value / bounds.value
-            better = f"{max(ratio, 1 / ratio):.3g} times {'as much' if ratio > 1 else 'less'}"
             message = (
-                f"{figure.variable} = {judged.value:.6g} {unit} is {better} than its reference "
-                f"{bounds.value:.6g} {unit}: check what was measured"
+                f"{figure.variable} = {judged.value:.6g} {unit} is "
+                f"{_times(judged.value / bounds.value)} its reference {bounds.value:.6g} {unit}: "
+                f"check what was measured"
             )
             code = "figure.better-than-reference"
             found.append(Notice(SUSPICIOUS, code, message, figure.variable, bounds.decides))
@@ -115,6 +114,13 @@ def notices(result: CaseResult) -> list[Notice]:
             code = LONE if lone else "figure.sample-beyond-bound"
             found.append(Notice(UNSTABLE, code, message, figure.variable, bounds.decides))
     return found
+
+
+def _times(ratio: float) -> str:
+    """Return how a value compares with another one, as messages have it."""
+    if ratio > 1:
+        return f"{ratio:.3g} times as much as"
+    return f"{1 / ratio:.3g} times less than" if ratio > 0 else "nothing beside"
 
 
 def values_for_reframe(result: CaseResult) -> dict[str, tuple[float, str]]:
@@ -138,6 +144,12 @@ def waived_variables(result: CaseResult) -> list[str]:
     """Return the names of the performance variables whose failure is waived."""
     judgements = (result.judgements or {}).items()
     return [_name_in_reframe(figure) for figure, judged in judgements if judged.waiver]
+
+
+def failed(result: CaseResult) -> bool:
+    """Return whether a figure is outside its bounds or above its ceiling, waived or not."""
+    judgements = (result.judgements or {}).values()
+    return any(judged.verdict in ("fail", "waived", "above-ceiling") for judged in judgements)
 
 
 def raise_failures(result: CaseResult, subject: Subject) -> None:
