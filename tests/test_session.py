@@ -476,6 +476,32 @@ def test_a_dry_run_reports_no_result(testbed: Testbed):
     assert "2 rendered" in counts and "pass" not in counts
 
 
+def test_a_case_that_nothing_fails_by_its_figures_does_not_pass(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    testbed.refer({"benchmark": "fio", "metric": "write_bandwidth", "unit": "MB/s",
+                   "value": "1e9", "placement": "all-cores"})  # fmt: skip
+    plain = ("-c", CHECKS, "-r", *FIO, "--disable-hook=assert_verdicts")
+    done = testbed.reframe(*plain)
+    found = {fields["check"].split("=")[-1]: fields for fields in done.records}
+    assert (done.code, found["read"]["result"]) == (1, "pass")
+    assert (found["write"]["result"], found["write"]["code"]) == ("invalid", "case.phase-skipped")
+
+
+@pytest.mark.parametrize("given", ["true", "2"])
+def test_strict_rules_that_are_misspelt_are_refused(testbed: Testbed, given: str):
+    """By plain ReFrame; `plumbline run` reads it as an option."""
+    testbed.environment("disk", "fio")
+    plain = ("-c", CHECKS, "-r", *FIO)
+    refused(testbed.reframe(*plain, PLUMBLINE_STRICT=given), "[input.wrong-option]", given)
+
+
+def test_strict_rules_by_the_variable_are_those_of_the_option(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("run", *FIO, PLUMBLINE_STRICT=1)
+    assert done.code == 1
+    assert any("inventory" in fault for fault in done.end["faults"]), done.output
+
+
 @pytest.mark.parametrize("phase", ["sanity", "performance"])
 def test_the_plain_command_without_a_phase_trusts_nothing(testbed: Testbed, phase: str):
     testbed.environment("disk", "fio")

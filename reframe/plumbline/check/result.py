@@ -373,7 +373,7 @@ def _reason(task) -> str:
     """Return why a case did not pass: its own message, or ReFrame's if it has none."""
     kind, error, _ = task.exc_info
     if kind is None:
-        return "not judged: ReFrame was started with an option that skips a phase"
+        return "not judged: ReFrame was started with an option that skips a phase or a hook"
     if error is not None and task.aborted:
         started = task.check.job is not None and task.check.job.jobid is not None
         if isinstance(error.__cause__, RunSessionTimeout):

@@ -23,6 +23,16 @@ from plumbline.site import configuration, host, system
 from plumbline.site.hostlock import NAME, Held, HostLock
 
 
+def check_strict() -> None:
+    """Check the variable for strict rules, which would otherwise not apply without a message.
+
+    :raises WrongOption: if it is neither 0 nor 1.
+    """
+    given = os.environ.get("PLUMBLINE_STRICT") or "0"
+    if given not in ("0", "1"):
+        raise WrongOption(f"PLUMBLINE_STRICT={given}: set it to 1 for strict rules, or to 0")
+
+
 def check_references(site: dict) -> None:
     """Check that every row of the tables can match a case; otherwise it would assert nothing.
 

@@ -65,7 +65,8 @@ def run(
     os.environ[recovery.ORPHANS] = orphans
     if budget:
         os.environ[session.BUDGET] = str(budget)
-    os.environ["PLUMBLINE_STRICT"] = "1" if strict else os.environ.get("PLUMBLINE_STRICT", "0")
+    strict = strict or os.environ.get("PLUMBLINE_STRICT") == "1"
+    os.environ["PLUMBLINE_STRICT"] = "1" if strict else "0"
     system_option = [f"--system={system}"] if system else []
     given = [] if named_checks else plan.check_options(paths.checks())
     run_option = [] if dry_run else ["-r"]

@@ -23,7 +23,7 @@ import reframe.core.runtime as rt
 from reframe.core.exceptions import what
 from reframe.frontend import executors
 
-from plumbline.check import duet, plain, record, session_files, states
+from plumbline.check import duet, plain, record, session_files, states, verdict
 from plumbline.check.result import (
     CaseResult,
     key_of,
@@ -86,6 +86,7 @@ def configure(argv: list[str]) -> dict:
     full = configuration.ALL_SCALES in os.environ or configuration.asked_for("full", argv[1:])
     site = configuration.gather(host.meant(argv[1:]), name, running, full, level)
     preflight.check_references(site)
+    preflight.check_strict()
     # A log that cannot be written (a full disk) must not hide the verdicts among tracebacks.
     logging.raiseExceptions = False
     if current is None:
@@ -309,8 +310,8 @@ class Session(executors.TaskEventListener):
 
     def on_task_success(self, task):
         found = of_check(task.check)
-        judged = found is None or found.judgements is not None
-        # ReFrame passes a case of which an option skipped a phase.
+        judged = found is None or (found.judgements is not None and not verdict.failed(found))
+        # ReFrame passes a case of which an option skipped a phase, or the hook that fails it.
         ran = all(task.duration(phase) is not None for phase in ("sanity", "performance"))
         self.keep(task, "pass" if (judged and ran) or self.dry_run else "invalid")
 
