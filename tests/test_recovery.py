@@ -19,6 +19,7 @@ from types import SimpleNamespace
 
 import fasteners
 import pytest
+import records
 from conftest import fault_of, records_of
 from plumbline.core import files
 from plumbline.history import running
@@ -77,6 +78,24 @@ def test_a_line_that_was_cut_off_is_taken_back(results: Path):
     before = (folder / "records.jsonl").read_bytes()
     cleaned_up(results)
     assert (folder / "records.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("again, missing, code", [
+    ("fail", False, 1), ("fail", True, 1), ("aborted", False, 2), ("pass", True, 2),
+    ("pass", False, 0),
+])  # fmt: skip
+def test_what_reruns_found_counts_in_a_killed_session(
+    results: Path, again: str, missing: bool, code: int
+):
+    """As in one that was not killed."""
+    folder = killed(results)
+    ended = [line(n, case="a @alpha:cpu+gnu", result=r, attempt=n)
+             for n, r in enumerate(["pass", again])]  # fmt: skip
+    if not missing:
+        ended.append(line(2, case="b @alpha:cpu+gnu"))
+    (folder / "records.jsonl").write_text("".join(f"{records.dumps(one)}\n" for one in ended))
+    cleaned_up(results)
+    assert json.loads((folder / "end.json").read_text())["code"] == code
 
 
 def test_a_session_that_runs_is_not_cleaned_up(results: Path):

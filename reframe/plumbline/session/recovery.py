@@ -368,7 +368,7 @@ def _clean_up_session(folder: Path, orphans: str, say: Callable[[str], None]) ->
 def _record_missing(folder: Path, plan: session_files.Plan, say: Callable) -> Counter:
     """Record each planned case that has no record as never finished.
 
-    :returns: the session's cases by result.
+    :returns: the session's records by result, all attempts of a case as in one that ends itself.
     """
     path, planned = folder / "records.jsonl", plan["cases"]
     killed = SimpleNamespace(name=folder.name, extras=plan["extras"])
@@ -385,8 +385,7 @@ def _record_missing(folder: Path, plan: session_files.Plan, say: Callable) -> Co
         session_files.append(path, record.dumps(missed))
     say(f"session {folder.name} was killed: {len(ended)} of {len(planned)} test cases had ended; "
         f"{len(missing)} are recorded as never finished")  # fmt: skip
-    first = {fields.case: fields.result for fields in reversed(records)}
-    return Counter([*first.values(), *["unfinished"] * len(missing)])
+    return Counter([*(fields.result for fields in records), *["unfinished"] * len(missing)])
 
 
 def _truncate(path: Path) -> bool:
