@@ -3,6 +3,7 @@ wrapper and MPI between two nodes of network namespaces."""
 
 from __future__ import annotations
 
+import math
 import subprocess
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import two_nodes
 from conftest import BIN, Done, Testbed
-from plumbline.check import network, reading
+from plumbline.check import network, outcomes, reading
 from plumbline.check.network import NetworkTraffic
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure
@@ -72,14 +73,64 @@ FAST, LAUNCH = (45.0, 45.0), (0.3, 0.2)
     ([{"hsn0": (0, 0), "eth0": (30, 0)}], []),
 ])  # fmt: skip
 def test_the_interfaces_that_were_used(runs: list[Rates], used: list[str]) -> None:
-    assert traffic(*runs).used("n1") == used
+    assert traffic(*runs).used("n1", {}) == used
 
 
 def test_what_others_send_is_not_the_programs() -> None:
     backup = {"eth0": (40.0, 1.0)}
     found = traffic(*[{"hsn0": (0, 0), "eth0": LAUNCH}] * 3, idle=backup)
-    assert found.used("n1") == []
-    assert traffic(*[{"hsn0": (0, 0), "eth0": LAUNCH}] * 3, printed=0).used("n1") == []
+    assert found.used("n1", {}) == []
+    assert traffic(*[{"hsn0": (0, 0), "eth0": LAUNCH}] * 3, printed=0).used("n1", {}) == []
+
+
+@pytest.mark.parametrize("rates, used", [
+    # A tenth of 1 Gbit/s, in both directions.
+    ({"eth0": (6.5, 6.5)}, ["eth0"]),
+    ({"eth0": (6, 6)}, []),
+    ({"fab0": (1500, 1500), "eth0": (6.5, 6.5)}, ["fab0"]),
+    # A fabric that is used, though it carries no tenth of what it can.
+    ({"fab0": (900, 900), "eth0": (6.5, 6.5)}, []),
+    ({"hsn0": (900, 900)}, []),
+])  # fmt: skip
+def test_a_collective_shows_no_rate_and_the_speed_of_the_link_decides(
+    rates: Rates, used: list[str]
+) -> None:
+    facts = {"net.eth0.speed": "1000", "net.fab0.speed": "200000", "net.hsn0.speed": "-1"}
+    assert traffic(*[rates] * 3, printed=math.inf).used("n1", facts) == used
+
+
+@pytest.mark.parametrize("idle, facts, busy", [
+    (9, {"net.fab0.speed": "1600"}, False), (11, {"net.fab0.speed": "1600"}, True), (11, {}, False),
+])  # fmt: skip
+def test_others_on_the_fabric_of_a_collective(idle: float, facts: dict, busy: bool) -> None:
+    found = traffic(*[{"fab0": FAST}] * 3, printed=math.inf, idle={"fab0": (idle, 0)})
+    assert bool(found.others("n1", ["fab0"], facts)) == busy
+
+
+@pytest.mark.parametrize("idle, launch", [(100_000, 0), (0, 150_000)])
+@pytest.mark.parametrize("tasks, healthy", [(256, True), (2, False)])
+def test_the_latency_of_many_tasks_is_not_the_rate_of_their_nodes(
+    idle: int, launch: int, tasks: int, healthy: bool
+) -> None:
+    """64 KiB in 50 ms are 1.3 MB/s of two tasks, and gigabytes of the nodes of 256. What others
+    send on the fabric makes no case busy then, nor does a launcher's traffic make it invalid."""
+    reports = [proof.TaskReport(rank, f"n{rank % 2}", "0") for rank in range(tasks)]
+    result = CaseResult(benchmark="osu", tasks=reports)
+    result.hosts["n1"] = {"net.hsn0.speed": "200000", "net.eth0.speed": "1000"}
+    moments = [("quiet", 0, 0, 0), ("start", 1, idle, 0), ("end", 21, 21 * idle, 20 * launch)]
+    lines = [f"plumbline-net n1 {moment} {now} {name} {count} 0 0 0"
+             for moment, now, *counts in moments
+             for name, count in zip(("hsn0", "eth0"), counts, strict=True)]  # fmt: skip
+    for _ in range(3):
+        latency = {Figure("alltoall_latency", 2**16): 50_000.0}
+        reading.add_traffic(result, latency, "\n".join(lines))
+    partition = SimpleNamespace(extras={"fabric_interfaces": ["hsn*"]}, name="node")
+    try:
+        found = not reading.check_network(result, "site", partition)
+    except outcomes.Invalid as err:
+        found = False
+        assert err.code == "network.wrong-interface"
+    assert found == healthy
 
 
 BOND = {
@@ -160,10 +211,12 @@ def test_what_is_printed_of_large_messages() -> None:
     """A small message shows the latency, not the rate."""
     of = {Figure("b", 2**20): 3.0, Figure("t", 2**20): 0.5e6, Figure("t", 8): 1.0, Figure("w"): 9.0}
     unit = {figure: {"b": "MB/s", "t": "us", "w": "GB/s"}[figure.metric] for figure in of}
-    assert network.printed_rate(of, unit) == 3e6
+    assert network.printed_rate(of, unit, 2) == 3e6
     unit[Figure("t", 2**20)] = "ns"
-    assert network.printed_rate(of, unit) == pytest.approx(2**20 / 0.5e-3)
-    assert network.printed_rate({}, {}) == 0
+    assert network.printed_rate(of, unit, 2) == pytest.approx(2**20 / 0.5e-3)
+    assert network.printed_rate(of, unit, 3) == math.inf
+    small = {figure: value for figure, value in of.items() if figure.size != 2**20}
+    assert network.printed_rate(small, unit, 2) == network.printed_rate(small, unit, 3) == 0
 
 
 def test_garbled_counters_are_not_known() -> None:

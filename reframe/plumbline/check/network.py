@@ -10,6 +10,7 @@ memory), the interface is unknown, which is no fault. Independent of ReFrame.
 from __future__ import annotations
 
 import fnmatch
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ LARGE = 2**16
 #: Share of the printed rate that an interface must carry, averaged over each run, to be one that
 #: the program used. PingPong carries 20 % over 10 Gbit/s Ethernet, since it also starts and sends
 #: small messages, and 95 % over 100 Mbit/s. A tenth of what is printed over a fabric that bypasses
-#: the kernel is more than the management network of its nodes carries otherwise.
+#: the kernel is more than the management network of its nodes carries otherwise. If the rate is
+#: unknown, it is the share of the interface's speed.
 USED = 0.1
 
 #: Share of the network's rate that others must use before a run to make its figures incomparable:
@@ -47,8 +49,8 @@ FOREIGN = 0.05
 
 @dataclass(frozen=True)
 class _Run:
-    """The counters of one node around one run, and the rate that the program printed, in B/s; 0 if
-    it printed none."""
+    """The counters of one node around one run, and the rate that the program printed, as of
+    :func:`printed_rate`."""
 
     moments: Moments
     printed: float
@@ -99,13 +101,19 @@ class NetworkTraffic:
                 found[name] = moved
         return found
 
-    def used(self, host: str) -> list[str]:
+    def used(self, host: str, facts: Mapping[str, str]) -> list[str]:
         """Return the interfaces that the program used in each run, the busiest first; none if that
-        is unknown."""
-        shares = {name: self._share(host, name) for name in self._names(host)}
+        is unknown.
+
+        :arg facts: of the node.
+        """
+        carried = {name: self._carried(host, name) for name in self._names(host)}
+        most = max(carried.values(), default=0)
+        known = all(math.isfinite(run.printed) for run in self.runs[host])
+        whole = {name: 1 if known else _speed(name, facts) or math.inf for name in carried}
         # One that carries a tenth of another one's traffic is not one that is used as well.
-        least = max(USED, USED * max(shares.values(), default=0))
-        return sorted((n for n, s in shares.items() if s >= least), key=lambda n: -shares[n])
+        found = [name for name in carried if carried[name] >= USED * max(whole[name], most)]
+        return sorted(found, key=lambda name: -carried[name])
 
     def others(self, host: str, interfaces: Iterable[str], facts: Mapping[str, str]) -> str:
         """Return a text about an interface that others used before the runs; empty if none was.
@@ -134,23 +142,29 @@ class NetworkTraffic:
         rates = [rate for run in self.runs[host] if (rate := run.rate(name, "quiet", "start"))]
         return statistics.median_low([max(rate) for rate in rates]) if rates else 0.0
 
-    def _share(self, host: str, name: str) -> float:
-        """Return the traffic of an interface in both directions, relative to what the program
-        printed, in the run in which it was least; 0 if that is unknown."""
+    def _carried(self, host: str, name: str) -> float:
+        """Return the traffic of an interface in both directions, in the run in which it was least:
+        relative to what the program printed, or in B/s if that rate is unknown; 0 if nothing is
+        known."""
         runs = self.runs[host]
         rates = [run.rate(name, "start", "end") for run in runs]
         # A single run may also have loaded the program.
         if len(runs) < 2 or not all(run.printed for run in runs) or None in rates:
             return 0.0
         idle = 2 * self._idle(host, name)
-        return min((sum(rate or ()) - idle) / run.printed
+        return min((sum(rate or ()) - idle) / (run.printed if math.isfinite(run.printed) else 1)
                    for run, rate in zip(runs, rates, strict=True))  # fmt: skip
 
 
-def printed_rate(figures: Mapping[Figure, float], unit_of: Mapping[Figure, str]) -> float:
-    """Return the largest rate in B/s that figures of large messages show; 0 if there is none.
+def printed_rate(
+    figures: Mapping[Figure, float], unit_of: Mapping[Figure, str], tasks: int
+) -> float:
+    """Return the largest rate in B/s that figures of large messages show: 0 if there is none, and
+    infinite, which is unknown, if more than two tasks sent them.
 
-    It is a lower bound of what a node moves while the largest messages are measured.
+    Of two tasks it is a lower bound of what a node moves while the largest messages are measured.
+    Of many it may be far less than that: an alltoall of 256 tasks sends 255 messages of a task in
+    the time that it prints, and each node has many tasks.
     """
     rates = [0.0]
     for figure, value in figures.items():
@@ -161,7 +175,7 @@ def printed_rate(figures: Mapping[Figure, float], unit_of: Mapping[Figure, str])
             rates.append(value * units.factor(unit_of[figure], "B/s"))
         elif quantity == "latency":
             rates.append(figure.size / (value * units.factor(unit_of[figure], "s")))
-    return max(rates)
+    return math.inf if tasks > 2 and any(rates) else max(rates)
 
 
 def family(patterns: Sequence[str], facts: Mapping[str, str]) -> set[str]:
@@ -203,8 +217,9 @@ def wrong_interface(
     :arg hosts: facts of each node.
     """
     for host in traffic.runs:
-        members = family(stated, hosts.get(host, {}))
-        other = [name for name in traffic.used(host) if not belongs(name, members)]
+        facts = hosts.get(host, {})
+        members = family(stated, facts)
+        other = [name for name in traffic.used(host, facts) if not belongs(name, members)]
         if stated and other:
             moved = traffic.interfaces(host)
             total = moved[other[0]].received + moved[other[0]].sent
@@ -224,7 +239,7 @@ def of_interest(
     members = family(stated, facts)
     return [
         name for name in traffic.interfaces(host) if belongs(name, members)
-    ] if stated else traffic.used(host)  # fmt: skip
+    ] if stated else traffic.used(host, facts)  # fmt: skip
 
 
 def down(hosts: Mapping[str, Mapping[str, str]], stated: Sequence[str]) -> list[str]:

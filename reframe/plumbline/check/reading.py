@@ -313,7 +313,7 @@ def add_traffic(result: CaseResult, found: Mapping[Figure, float], stderr: str) 
     """
     if counters := proof.network_counters(stderr):
         of = {f: references().fom(result.benchmark or "", f.metric).unit for f in found}
-        result.traffic.add(counters, network.printed_rate(found, of))
+        result.traffic.add(counters, network.printed_rate(found, of, len(result.tasks)))
 
 
 def note_readings(result: CaseResult) -> None:
@@ -343,7 +343,7 @@ def check_network(result: CaseResult, system: str, partition) -> dict[str, str]:
     busy = {}
     for host in result.traffic.runs:
         facts = result.hosts.setdefault(host, {})
-        if used := result.traffic.used(host):
+        if used := result.traffic.used(host, facts):
             facts[f"{network.FACT}used"] = ", ".join(sorted(used))
         of_interest = network.of_interest(result.traffic, stated, host, facts)
         if others := result.traffic.others(host, of_interest, facts):
