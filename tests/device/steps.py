@@ -76,7 +76,7 @@ STEPS = (
         f'{_MODEL} -DCMAKE_CXX_FLAGS="$before" -DCMAKE_CUDA_FLAGS="$before" '
         "-DSCOPE_USE_CUDA=ON -DSCOPE_USE_HIP=OFF -DSCOPE_USE_NVTX=OFF "
         "-DSCOPE_TRY_DOWNLOAD_NUMA=OFF -DBENCHMARK_DOWNLOAD_DEPENDENCIES=OFF "
-        # CMake 4 refuses the old spdlog without it.
+        # As the CMake of Spack sets it for all that depend on it: CMake 4 refuses the old spdlog.
         "-DCMAKE_POLICY_VERSION_MINIMUM=3.5 "
         '-DCMAKE_CUDA_ARCHITECTURES=$ARCH && cmake --build build -j "$JOBS" --target comm_scope && '
         'install -D build/comm_scope "$PREFIX/bin/comm_scope"',
