@@ -1,7 +1,8 @@
-"""Jobs that LSF and PBS ended: what their commands and files say, as the real ones print it."""
+"""Jobs that LSF, PBS and Slurm ended: what their commands and files say, as the real ones do."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
 from reframe.core.schedulers.pbs import PbsProJobScheduler
+from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
 RUNLIMIT = "TERM_RUNLIMIT: job killed after reaching LSF run time limit"
 
@@ -46,12 +48,14 @@ The output (if any) is above this job summary.
 
 def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job that was submitted, on a scheduler that tells why its jobs were lost."""
-    monkeypatch.setattr(scheduler, "get_option", lambda *_: None)
-    poll = {LsfJobScheduler: lost._reason_of_lsf, PbsProJobScheduler: lost._reason_of_pbs}[
-        scheduler
-    ]
-    monkeypatch.setattr(scheduler, "poll", scheduler.poll)
-    reframe_patches.wrap_poll(scheduler, lost._reporting("IT", poll))
+    monkeypatch.setattr(scheduler, "get_option", lambda *_: ())
+    reason_of = {LsfJobScheduler: lost._reason_of_lsf, PbsProJobScheduler: lost._reason_of_pbs}
+    for watched in (SlurmJobScheduler, scheduler):
+        monkeypatch.setattr(watched, "poll", inspect.unwrap(watched.poll))
+    if scheduler in reason_of:
+        reframe_patches.wrap_poll(scheduler, lost._reporting("IT", reason_of[scheduler]))
+    else:
+        slurm_jobs.watch()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     job = Job.create(scheduler(), LocalLauncher(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err", workdir=str(folder))  # fmt: skip
@@ -138,6 +142,78 @@ def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words
         assert all(word in str(job.exception) for word in words)
     else:
         assert job.exception is None
+
+
+NO_CONTROLLER = """\
+echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2
+exit 1"""
+
+UNKNOWN = """\
+echo "slurm_load_jobs error: Invalid job id specified" >&2
+exit 1"""
+
+
+@pytest.fixture
+def slurm_job(tmp_path: Path, monkeypatch) -> Job:
+    """A job that squeue(1) listed as running, where Slurm has no accounting."""
+    monkeypatch.setattr(slurm_jobs, "notes", [])
+    job = job_of(SqueueJobScheduler, tmp_path, monkeypatch)
+    reframe_patches.update_job(job, submit_time=0)
+    command(tmp_path / "squeue", "echo '8|RUNNING|n1|None'")
+    command(tmp_path / "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    job.scheduler.poll(job)
+    assert job.state == "RUNNING"
+    return job
+
+
+def shown(state: str) -> str:
+    """A script that prints the start of what scontrol(1) shows of a job."""
+    return f"echo 'JobId=8 JobName=rfm_job JobState={state} Reason=None ExitCode=1:0 NodeList=n1'"
+
+
+@pytest.mark.parametrize("squeue", [NO_CONTROLLER, UNKNOWN, ":"])
+def test_a_job_that_squeue_does_not_list_runs(tmp_path: Path, slurm_job: Job, squeue: str):
+    command(tmp_path / "squeue", squeue)
+    for scontrol in (shown("RUNNING"), shown("COMPLETED") + "\n" + shown("RUNNING")):
+        command(tmp_path / "scontrol", scontrol)
+        slurm_job.scheduler.poll(slurm_job)
+        assert not slurm_job.finished() and not slurm_jobs.notes
+    command(tmp_path / "scontrol", NO_CONTROLLER)
+    slurm_job.scheduler.poll(slurm_job)
+    assert not slurm_job.finished()
+    assert "Unable to contact slurm controller" in slurm_jobs.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("CANCELLED", "job.cancelled"),
+        ("NODE_FAIL", "job.node-failed"),
+        ("OUT_OF_MEMORY", "job.out-of-memory"),
+        ("PREEMPTED", "job.preempted"),
+        ("TIMEOUT", "job.time-limit"),
+        ("COMPLETED", None),
+        ("FAILED", None),
+    ],
+)
+def test_the_end_of_a_job_by_slurms_controller(tmp_path: Path, slurm_job: Job, state: str, code):
+    command(tmp_path / "squeue", UNKNOWN)
+    command(tmp_path / "scontrol", shown(state))
+    slurm_job.scheduler.poll(slurm_job)
+    assert slurm_job.scheduler.finished(slurm_job) and slurm_job.exitcode == 1
+    if code is None:
+        assert slurm_job.exception is None and slurm_job.state == state
+    else:
+        assert slurm_job.exception.code == code and state in str(slurm_job.exception)
+
+
+@pytest.mark.parametrize(("cancels", "state"), [(False, "COMPLETED"), (True, "CANCELLED")])
+def test_a_job_that_slurm_has_forgotten(tmp_path: Path, slurm_job: Job, cancels: bool, state: str):
+    reframe_patches.update_job(slurm_job, is_cancelling=cancels)
+    for name in ("squeue", "scontrol"):
+        command(tmp_path / name, UNKNOWN)
+    slurm_job.scheduler.poll(slurm_job)
+    assert slurm_job.finished() and slurm_job.state == state
 
 
 @pytest.mark.parametrize("state", sorted({"PREEMPTED", *slurm_jobs.LOST}))

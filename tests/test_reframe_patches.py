@@ -36,7 +36,7 @@ from reframe.core.pipeline import RegressionTest
 from reframe.core.schedulers import Job, local, pbs
 from reframe.core.schedulers.lsf import LsfJobScheduler
 from reframe.core.schedulers.pbs import PbsJobScheduler
-from reframe.core.schedulers.slurm import SlurmJobScheduler
+from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 from reframe.core.warnings import (
     ReframeDeprecationWarning,
     suppress_deprecations,
@@ -52,7 +52,9 @@ FUNCTIONS = {
     if inspect.isfunction(found) and found.__module__ == reframe_patches.__name__
 }
 PUBLIC = sorted(name for name in FUNCTIONS if not name.startswith("_"))
-SCHEDULERS = [SlurmJobScheduler, LsfJobScheduler, *reframe_patches.pbs_schedulers()]
+SCHEDULERS = [
+    SlurmJobScheduler, SqueueJobScheduler, LsfJobScheduler, *reframe_patches.pbs_schedulers(),
+]  # fmt: skip
 
 #: Checks of one session: what each test case does is its name.
 CHECKS = """\

@@ -6,13 +6,14 @@ timed out or lost its node would look as if its output were missing.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 
 import reframe.utility.osext as osext
 from reframe.core.exceptions import JobError, SpawnedProcessError
 from reframe.core.schedulers import Job
-from reframe.core.schedulers.slurm import SlurmJobScheduler
+from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
 from plumbline.site.lost import Lost, command_output
 from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wrap_poll
@@ -31,16 +32,29 @@ notes: list[str] = []
 
 
 def watch() -> None:
-    """Make ReFrame's scheduler report why a job was lost.
+    """Make ReFrame's schedulers report why a job was lost.
 
-    It also asks the controller if the accounting does not answer. Otherwise the session would end
-    there, and lose all that still runs.
+    They also ask the controller if the accounting, or squeue(1), does not answer. Otherwise the
+    session would end there, or its jobs would count as completed while they run.
     """
-    wrap_poll(SlurmJobScheduler, _polled)
+    for scheduler, update in ((SlurmJobScheduler, _by_sacct), (SqueueJobScheduler, _by_squeue)):
+        wrap_poll(scheduler, functools.partial(_polled, update))
 
 
-def _polled(scheduler, jobs: list[Job], poll: Callable[[], None]) -> None:
+def _polled(update: Callable, scheduler, jobs: list[Job], poll: Callable[[], None]) -> None:
     waited = [job for job in jobs if not job.is_cancelling]
+    update(scheduler, jobs, poll)
+    for job in waited:
+        if job.is_cancelling and job.exception is None:
+            limit = f"still pending after max_pending_time, {job.max_pending_time:g} s"
+            update_job(job, exception=JobError(f"{limit}: cancelled", job.jobid))
+        elif scheduler.finished(job) and not getattr(job, "reason_known", False):
+            job.reason_known = True
+            if set(job.state.split(",")) & LOST:
+                update_job(job, exception=Lost(f"Slurm reports {end_of(job)}", job.jobid))
+
+
+def _by_sacct(_, jobs: list, poll: Callable[[], None]) -> None:
     before = {job: job.state for job in jobs}
     for job in jobs:
         # ReFrame keeps the last known state; this shows whether the job is listed now.
@@ -55,15 +69,25 @@ def _polled(scheduler, jobs: list[Job], poll: Callable[[], None]) -> None:
     for job in jobs:
         job.misses = 0 if job.state else getattr(job, "misses", 0) + 1
         update_job(job, state=job.state or before[job])
-    _ask_controller([job for job in jobs if failed or job.misses >= MISSES])
-    for job in waited:
-        if job.is_cancelling and job.exception is None:
-            limit = f"still pending after max_pending_time, {job.max_pending_time:g} s"
-            update_job(job, exception=JobError(f"{limit}: cancelled", job.jobid))
-        elif scheduler.finished(job) and not getattr(job, "reason_known", False):
-            job.reason_known = True
-            if set(job.state.split(",")) & LOST:
-                update_job(job, exception=Lost(f"Slurm reports {end_of(job)}", job.jobid))
+    for job in _ask_controller([job for job in jobs if failed or job.misses >= MISSES]):
+        # The session would wait forever for a job that neither knows.
+        job.reason_known = True
+        message = (
+            "its end is not known: Slurm's accounting does not list it, and its controller "
+            "reports Invalid job id"
+        )
+        update_job(job, state="FAILED", exception=JobError(message, job.jobid))
+
+
+def _by_squeue(scheduler, jobs: list, poll: Callable[[], None]) -> None:
+    before = {job: job.state for job in jobs}
+    poll()
+    # For ReFrame, a job that squeue(1) does not list has ended; it lists none if it fails.
+    ended = {job: job.state for job in jobs if scheduler.finished(job)}
+    for job in ended:
+        update_job(job, state=before[job])
+    for job in _ask_controller(list(ended)):
+        update_job(job, state=ended[job])
 
 
 def end_of(job) -> str:
@@ -102,29 +126,35 @@ def _nodes(nodes: str) -> list[tuple[dict[str, str], str]]:
     return found
 
 
-def _ask_controller(jobs: list) -> None:
+def _ask_controller(jobs: list) -> list:
     """Take the states of jobs from the controller, which keeps them for some minutes after their
-    end (slurm.conf(5), MinJobAge)."""
+    end (slurm.conf(5), MinJobAge).
+
+    :returns: those that it does not know.
+    """
+    unknown = []
     for job in jobs:
         done = osext.run_command(["scontrol", "-o", "show", "job", job.jobid])
-        fields = dict(re.findall(r"(\w+)=(\S+)", done.stdout))
-        if "JobState" in fields:
+        lines = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in done.stdout.splitlines()]
+        # A line each of an array's jobs, or a heterogeneous job's components.
+        if found := [fields for fields in lines if "JobState" in fields]:
+            codes = [int(fields.get("ExitCode", "0").partition(":")[0]) for fields in found]
             update_job(
                 job,
-                state=fields["JobState"],
-                nodespec=fields.get("NodeList", ""),
-                exitcode=int(fields.get("ExitCode", "0").partition(":")[0]),
+                state=",".join(fields["JobState"] for fields in found),
+                nodespec=",".join(filter(None, (fields.get("NodeList") for fields in found))),
+                exitcode=max(codes),
             )
+            if job.state == "PREEMPTED":
+                # A job that is to run again is pending. ReFrame would wait for this one, too.
+                job.reason_known = True
+                lost = Lost(f"Slurm reports {end_of(job)}", job.jobid)
+                update_job(job, state="CANCELLED", exception=lost)
         elif "Invalid job id" in done.stderr:
-            # The session would wait forever for a job that neither knows.
-            job.reason_known = True
-            message = (
-                "its end is not known: Slurm's accounting does not list it, and its controller "
-                "reports Invalid job id"
-            )
-            update_job(job, state="FAILED", exception=JobError(message, job.jobid))
+            unknown.append(job)
         else:
-            _note(f"Slurm's controller does not answer either ({_last(done.stderr)}): waiting")
+            _note(f"Slurm's controller does not answer ({_last(done.stderr)}): waiting")
+    return unknown
 
 
 def _note(text: str) -> None:
