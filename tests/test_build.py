@@ -20,6 +20,7 @@ import pytest
 import yaml
 from conftest import BIN, MPICH, ROOT, STANDINS, Done, Testbed, empty_caches, stop
 from plumbline.check import tasks
+from plumbline.check.placed import Placed
 from plumbline.parse import osu
 from plumbline.software import (
     build,
@@ -31,6 +32,7 @@ from plumbline.software import (
     providers,
     spack,
 )
+from reframe.core.backends import getlauncher
 
 CAPTURES = ROOT / "tests" / "captures" / "spack"
 PINS = yaml.safe_load((ROOT / "spack-env" / "pins.yaml").read_text())
@@ -515,6 +517,38 @@ def test_intel_mpi_is_distinguished_from_mpich(monkeypatch: pytest.MonkeyPatch):
     )
     providers.mpi_version.cache_clear()
     assert found == ("mpirun-intelmpi", "/x/mpiexec.mpich", "Intel MPI 2021.19.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "launcher", "extras", "manager"),
+    [
+        ("4.1.6", "local", {}, "openmpi"),
+        ("5.0.7", "local", {}, "openmpi5"),
+        ("5.0.7", "openmpi", {}, "openmpi5"),
+        ("6.1.0a1", "srun", {"launcher": "openmpi"}, "openmpi5"),
+        ("5.0.7", "mpirun-openmpi", {}, "openmpi5"),
+        ("5.0.7", "srun", {}, "srun"),
+        ("5.0.7", "mpiexec", {"process_manager": "pals"}, "pals"),
+    ],
+)
+def test_open_mpi_5_has_options_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, launcher: str, extras: dict,
+    manager: str,
+):  # fmt: skip
+    """It reads the rank file of Open MPI 4 as other cores, where CPU numbers are not logical."""
+    for name, text in {"ior": "", "mpirun": f"echo 'mpirun (Open MPI) {version}'"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(providers, "_libraries", lambda path: {"openmpi": "/x/libmpi.so.40"})
+    monkeypatch.setitem(providers._LAUNCHERS, "openmpi", ("Open MPI", "openmpi", ("mpirun",)))
+    place = configured(launcher, **extras)
+    check = SimpleNamespace(
+        found=tasks.find_program("ior", **place, system="there"),
+        current_environ=place["environ"],
+        job=SimpleNamespace(launcher=getlauncher(launcher)()),
+    )
+    assert Placed.choose_launcher(check) == manager
 
 
 def configured(launcher: str, /, **extras: str) -> dict[str, object]:

@@ -463,6 +463,7 @@ def test_targets():
 @pytest.mark.parametrize(("mpi", "version", "extras"), [
     ("openmpi", "4.1.6", {"launcher": "openmpi"}),
     ("openmpi", "5.0.3", {"launcher": "openmpi", "process_manager": "openmpi5"}),
+    ("openmpi", "6.0.0", {"launcher": "openmpi", "process_manager": "openmpi5"}),
     ("cray-mpich", "8.1.26", {"process_manager": "pals"}),
     ("psmpi", "5.9", {}),
 ])  # fmt: skip

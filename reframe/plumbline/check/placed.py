@@ -220,10 +220,13 @@ class Placed(declaration.Declaration):
         launcher = extras.get("launcher")
         if launcher or self.job.launcher.registered_name == "local":
             self.job.launcher = getlauncher(launcher or self.found.launcher)()
-        if self.job.launcher.registered_name == self.found.launcher != "local":
+        name = self.job.launcher.registered_name
+        if name == self.found.launcher != "local":
             self.job.launcher.path = self.found.launcher_path
-        # The name `mpiexec` does not show which MPI it is of; the environment does.
-        return extras.get("process_manager") or self.job.launcher.registered_name
+        # The name `mpiexec` does not show which MPI it is of; the environment does. That of Open
+        # MPI does not show the version; the program does.
+        own = self.found.process_manager if name in ("openmpi", "mpirun-openmpi") else ""
+        return extras.get("process_manager") or own or name
 
     def bind_tasks(self, manager: str) -> list[binding.Binding]:
         """Return the binding of each layout by a process manager.

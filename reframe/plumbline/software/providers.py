@@ -73,6 +73,7 @@ class Program:
     :ivar launcher_path: absolute path of that launcher, empty for ``local``.
     :ivar env_vars: environment variables that it needs.
     :ivar build: what distinguishes this build from others, for the record.
+    :ivar process_manager: whose options the launcher takes, if its name does not show it.
     """
 
     path: str
@@ -80,6 +81,7 @@ class Program:
     launcher_path: str = ""
     env_vars: dict[str, str] = field(default_factory=dict)
     build: dict[str, str] = field(default_factory=dict)
+    process_manager: str = ""
 
 
 def find(
@@ -176,7 +178,14 @@ def _program_at(path: str, provider: str, which: _Which, manager: str) -> Progra
         build["blas"] = os.path.realpath(blas)
         # With one rank on each core, no core is left for the threads of a BLAS.
         env_vars |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    return Program(path, launcher, launcher_path, env_vars, build)
+    own = open_mpi_manager(mpi.rpartition(" ")[2]) if launcher == "openmpi" else ""
+    return Program(path, launcher, launcher_path, env_vars, build, own)
+
+
+def open_mpi_manager(version: str) -> str:
+    """Return the process manager of a version of Open MPI; empty if it is that of Open MPI 4."""
+    major = re.match(r"\d+", version)
+    return "openmpi5" if major and int(major[0]) >= 5 else ""
 
 
 def _launcher_of(

@@ -65,8 +65,8 @@ def launcher(mpi: str, version: str) -> dict[str, Any]:
     """Return the extras by which an environment uses its MPI's own launcher; empty if that is not
     known."""
     found = dict(_LAUNCHERS.get(mpi, {}))
-    if found.get("launcher") == "openmpi" and version.partition(".")[0] == "5":
-        found["process_manager"] = "openmpi5"
+    if found.get("launcher") == "openmpi" and (own := providers.open_mpi_manager(version)):
+        found["process_manager"] = own
     return found
 
 
