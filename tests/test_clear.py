@@ -21,6 +21,7 @@ from conftest import ROOT, Done, asked, fault_of
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.analysis import clear
 from plumbline.analysis.clear import Clearance, comparison
+from plumbline.history.history import History
 from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
 from plumbline.operate import sweep as sweeps
@@ -485,7 +486,8 @@ _TODAY = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}"
 
 
 def row(node: str, day: str, partition: str = "p") -> NodeRow:
-    return NodeRow("s", partition, node, 1, "", np.datetime64(day, "s"), {})
+    time = np.datetime64(day, "s")
+    return NodeRow("s", partition, node, 1, "", time, {}, time)
 
 
 def test_the_oldest_come_first_and_before_them_what_was_never_measured():
@@ -497,6 +499,21 @@ def test_the_oldest_come_first_and_before_them_what_was_never_measured():
     ]
     found = due.oldest_first(["n1", "n2", "n3", "n4"], rows, np.datetime64("2026-11-15", "s"), "p")
     assert (found.nodes, found.never, found.recent) == (["n4", "n2", "n1"], 1, 1)
+
+
+def test_a_session_that_was_cut_off_or_is_in_the_future_is_no_measurement(fleet: Fleet):
+    """n000 was measured as a whole before, n001 also since, and the others never."""
+    fleet.measure(0, "n000")
+    for node, result in (("n000", "aborted"), ("n002", "unfinished"), ("n003", "aborted")):
+        session = fleet.measure(9, node)
+        about = {"extras": {"sweep": "s", "node": node}, "nodes": [node], "phase": "run"}
+        fleet.add(session, "other", result=result, reason="cut off", **about)
+    for day, node in ((9, "n001"), (36500, "n001"), (36500, "n004")):
+        fleet.measure(day, node)
+    with History(fleet.results) as history:
+        rows = history.nodes()
+    found = due.oldest_first(fleet.nodes[:5], rows, np.datetime64("2026-09-08", "s"), "cpu")
+    assert (found.nodes, found.recent) == (["n002", "n003", "n004", "n000"], 1)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.history import index, statements
 from plumbline.history.rows import (
+    AHEAD,
     CaseId,
     CaseRow,
     Measured,
@@ -121,7 +122,9 @@ class History:
 
     def nodes(self, select: Selection = ALL) -> list[NodeRow]:
         """Return the nodes that were measured by themselves, each with its last session."""
-        return [NodeRow(*_in_utc(row)) for row in self.fetch(statements.NODES, select)]
+        now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
+        rows = self.fetch(statements.NODES, select, of={"ahead": now + AHEAD})
+        return [NodeRow(*_in_utc(row)) for row in rows]
 
     def together(self, select: Selection = ALL) -> list[TogetherRow]:
         """Return the nodes that were measured with others, and the pairs of them, each with its

@@ -114,9 +114,11 @@ class RanRow:
 class NodeRow:
     """A node that was measured by itself, by a sweep or ``--distribute``.
 
+    :ivar session: the last one on it. :ivar results: number of that session's cases by result.
     :ivar sessions: number of sessions that measured it.
     :ivar time: when the last case of the last of them ended, UTC.
-    :ivar session: the last one on it. :ivar results: number of that session's cases by result.
+    :ivar whole: the same of the last of them that was not cut off and is not in the future;
+        ``None`` if there is none.
     """
 
     system: str
@@ -126,6 +128,7 @@ class NodeRow:
     session: str
     time: np.datetime64
     results: dict[str, int]
+    whole: np.datetime64 | None
 
     @property
     def result(self) -> str:

@@ -14,6 +14,8 @@ from plumbline.history.series import Selection
 
 #: Results of cases with measurements.
 MEASURED = ("pass", "fail", "waived")
+#: Results of cases whose session was cut off.
+CUT_OFF = ("aborted", "unfinished")
 
 #: Field of a selection -> columns of ``flat`` that it may match. A check may be named with or
 #: without its parameters, as in a waiver.
@@ -113,7 +115,8 @@ SELECT session, any_value(session_system), start, any_value(stop), any_value(ext
     coalesce(any_value(verdicts), MAP {}), count(DISTINCT "case"), sum(seconds)
 FROM chosen LEFT JOIN judged USING (file) GROUP BY start, session ORDER BY start, session
 """
-#: The nodes that were measured by themselves: by a sweep, or by --distribute.
+#: The nodes that were measured by themselves: by a sweep, or by --distribute. Of a time after
+#: ``$ahead``, a clock was wrong.
 NODES = f"""
 WITH alone AS (
     SELECT *, coalesce(system, session_system) AS of, CASE
@@ -123,10 +126,12 @@ WITH alone AS (
     FROM files JOIN cases USING (file) WHERE WANTED),
 ended AS (
     SELECT of, partition, name, start, session, max(time) AS stop, histogram(result) AS results,
-        count(*) FILTER (result IN {MEASURED}) > 0 AS measured
+        count(*) FILTER (result IN {MEASURED}) > 0 AS measured,
+        count(*) FILTER (result IN {CUT_OFF}) = 0 AS whole
     FROM alone WHERE name IS NOT NULL GROUP BY ALL)
 SELECT of, partition, name, count(*) FILTER (measured), arg_max(session, (start, session)),
-    max(stop) FILTER (measured), arg_max(results, (start, session))
+    max(stop) FILTER (measured), arg_max(results, (start, session)),
+    max(stop) FILTER (measured AND whole AND stop <= $ahead)
 FROM ended GROUP BY of, partition, name HAVING count(*) FILTER (measured) > 0
 ORDER BY of, partition, name
 """

@@ -71,9 +71,9 @@ def select(sweep: Sweep, older_than: timedelta, budget: float) -> Due:
 def oldest_first(
     nodes: Iterable[str], rows: Iterable[NodeRow], until: np.datetime64, partition: str
 ) -> Due:
-    """Return the nodes that were last measured before a time: those never measured first, then by
-    that time."""
-    last = {row.node: row.time for row in rows if row.partition == partition}
+    """Return the nodes that were last measured as a whole before a time: those never measured
+    first, then by that time."""
+    last = {row.node: row.whole for row in rows if row.partition == partition and row.whole}
     nodes = list(nodes)
     due = [node for node in nodes if node not in last or last[node] < until]
     never = np.datetime64(0, "s")
