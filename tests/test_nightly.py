@@ -413,6 +413,20 @@ def test_a_change_is_a_fault_on_the_night_it_is_found(results: Path):
     assert outcome_of(case) == [junitparser.Skipped]
 
 
+def test_a_night_that_begins_before_midnight_has_reported_what_it_found(results: Path):
+    """The first case of each ends after midnight."""
+    codes = []
+    for day in range(46):
+        began = datetime.datetime(2026, 9, 1, 23, 58) + datetime.timedelta(days=day)
+        end = began + datetime.timedelta(minutes=7)
+        name = f"{began:%Y%m%dT%H%M%SZ}-{day:06x}"
+        figure = fom((10.0 + 0.01 * (day % 5)) * (1.1 if day >= 40 else 1.0))
+        about = {"session": name, "time": f"{end:%Y-%m-%dT%H:%M:%SZ}"}
+        store(results, line(foms=[figure], extras={"run": "nightly"}, **about))
+        codes += [nightly.parts.trend("alpha", name).code] if day >= 40 else []
+    assert sum(codes) == 1
+
+
 def test_a_second_loss_of_a_figure_is_a_new_fault(results: Path):
     _series(results, 65, since=40)
     after = _found(results, 65, 1.25)

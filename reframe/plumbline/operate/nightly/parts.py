@@ -171,16 +171,16 @@ def _reported(history: History, select: Selection, name: str) -> np.datetime64:
 
     Nightlies of before :data:`REPORTED` count if they have ended, as long as there is no other.
     """
-    tonight = configuration.began(paths.results() / "sessions" / name)
-    midnight = np.datetime64(tonight.date(), "s")
-    rows = [row for row in history.sessions(select) if row.start < midnight]
-    unended = history.unended(rows)
-    ended = [row for row in rows
-             if row.extras.get("run") == "nightly" and row.session not in unended]  # fmt: skip
     folder = paths.results() / "sessions"
+    today = configuration.began(folder / name).date()
+    # Not by their start: the first case of a night may end after midnight.
+    rows = [row for row in history.sessions(select) if row.extras.get("run") == "nightly"
+            and configuration.began(folder / row.session).date() < today]  # fmt: skip
+    unended = history.unended(rows)
+    ended = [row for row in rows if row.session not in unended]
     reported = [row for row in ended if (folder / row.session / REPORTED).exists()]
     ends = [row.end for row in reported or ended]
-    return max(ends) + np.timedelta64(1, "s") if ends else midnight
+    return max(ends) + np.timedelta64(1, "s") if ends else np.datetime64(today, "s")
 
 
 def _described(cause: causes.Cause) -> str:
