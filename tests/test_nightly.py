@@ -675,6 +675,17 @@ def test_go_and_no_go(
     assert ("`--maintenance=2026-11`" in part.page) == (code == 2)
 
 
+def test_a_duet_is_no_session_before_or_after_a_maintenance(results: Path):
+    after = {"run": "maintenance", "maintenance": "m"}
+    duet = {"duet-a": "gnu", "duet-b": "other"}
+    extras = [{}] * 4 + [duet] + [after] * 3 + [duet | after]
+    names = [_night(results, day, 1.0, extras=of) for day, of in enumerate(extras)]
+    options = SimpleNamespace(maintenance="m", nights=10, allow_inconclusive=0, mode="smoke")
+    part = nightly.parts.comparison(options, "alpha")
+    assert part.command == f"plumbline compare {','.join(names[:4])} {','.join(names[5:8])}"
+    assert part.done and "3 sessions after against 4 before" in part.message
+
+
 def test_a_maintenance_without_a_night_before(testbed: Testbed):
     testbed.environment("disk", "fio")
     done = testbed.plumbline(*NIGHT, "--after-maintenance", "--sessions=1")

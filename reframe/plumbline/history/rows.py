@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from plumbline.check.record import DUET
+
 #: All results, the worst first.
 WORST_FIRST = (
     "invalid", "error", "fail", "aborted", "unfinished", "waived", "skip", "pass",
@@ -51,6 +53,12 @@ class SessionRow:
     verdicts: dict[str, int]
     ended: int
     seconds: float | None
+
+    @property
+    def is_duet(self) -> bool:
+        """Whether it is a job of ``plumbline compare --duet``, which is on no side of another
+        comparison."""
+        return f"{DUET}-a" in self.extras
 
     def age(self, now: datetime.datetime) -> datetime.timedelta:
         """Return the time since its last result."""

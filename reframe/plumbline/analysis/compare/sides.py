@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from plumbline.check.record import DUET
 from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import History
@@ -180,8 +179,7 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     :arg past: use earlier sessions for the noise.
     :raises Fault: if a side has no session, a session is on both, or nothing is selected.
     """
-    # The sides of a duet are no sessions: `plumbline compare --duet` reads them.
-    known = [row for row in history.sessions(select) if f"{DUET}-a" not in row.extras]
+    known = [row for row in history.sessions(select) if not row.is_duet]
     unended = history.unended(known) if "last:" in before + after else set()
     first = sessions_of(before, known, "BEFORE", unended)
     second = sessions_of(after, known, "AFTER", unended)

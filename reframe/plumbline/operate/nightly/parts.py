@@ -200,6 +200,7 @@ def _sides(options: NightlyOptions, rows: list[SessionRow]) -> tuple[list[str], 
 
     :raises Fault: if there is none after.
     """
+    rows = [row for row in rows if not row.is_duet]
     after = [row for row in rows if row.extras.get("maintenance") == options.maintenance]
     if not after:
         raise Fault("no session after the maintenance could be read", code="history.damaged")
