@@ -57,12 +57,16 @@ def series(key: Key, values: Iterable[float], **fields: object) -> Series:
 
 
 def plan(session: str, cases: Iterable[str], **fields: object) -> str:
-    """The plan of a session of these test cases, by the names that their records have."""
-    planned = {"check": "imb_p2p", "system": "hill", "partition": "cpu", "environment": "gnu",
+    """The plan of a session of these test cases, by the names that their records have.
+
+    :arg fields: of the plan and of each test case; its check is by default that of its name.
+    """
+    planned = {"system": "hill", "partition": "cpu", "environment": "gnu",
                "tags": [], "nodes": 1, "hours": 0.1}  # fmt: skip
-    planned |= {name: fields.pop(name) for name in [*planned] if name in fields}
+    planned |= {name: fields.pop(name) for name in ["check", *planned] if name in fields}
+    listed = {name: {"check": name.partition(" @")[0], **planned} for name in cases}
     found = {"schema": record.SCHEMA, "session": session, "extras": {}, "system": planned["system"],
-            "cases": dict.fromkeys(cases, planned)}  # fmt: skip
+            "cases": listed}  # fmt: skip
     return json.dumps(found | fields)
 
 

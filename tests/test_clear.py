@@ -55,16 +55,42 @@ class Fleet:
         names = [f"stream %.repeatno={number} @big:cpu+gcc" for number in range(repeats)]
         lines = []
         for number, name_of_case in enumerate(names):
-            foms = []
-            for name, level, better in FIGURES:
-                sign = 1 if better == "higher" else -1
-                log = self.levels[node] + self.chance.normal(0, self.noise) + np.log1p(-loss)
-                foms.append(figure(float(level * np.exp(sign * log)), metric=name, better=better))
+            foms = self.figures(node, loss)
             end = began + datetime.timedelta(minutes=number + 1)
             fields = {**about, "check": name_of_case.partition(" @")[0], "case": name_of_case,
                       "nodes": [node], "foms": foms, "extras": extras, **more}  # fmt: skip
             lines.append(case(session, f"{end:%Y-%m-%dT%H:%M:%SZ}", **fields))
         write(self.results, lines, plan(session, names, extras=extras, **about), ended=True)
+        return session
+
+    def figures(self, node: str, loss: float = 0.0) -> list[dict]:
+        foms = []
+        for name, level, better in FIGURES:
+            sign = 1 if better == "higher" else -1
+            log = self.levels[node] + self.chance.normal(0, self.noise) + np.log1p(-loss)
+            foms.append(figure(float(level * np.exp(sign * log)), metric=name, better=better))
+        return foms
+
+    def distribute(self, day: float, *lost: str, damaged: bool = False) -> str:
+        """Writes a session of two checks on all nodes, with ``--distribute``.
+
+        :arg lost: nodes and checks without a record. :arg damaged: whether there is half of one.
+        """
+        began = self.start + datetime.timedelta(days=day)
+        session, end = f"{began:%Y%m%dT%H%M%SZ}-ffffff", f"{began:%Y-%m-%dT%H:%M:%SZ}"
+        about = {"system": "big", "environment": "gcc"}
+        lines = {
+            (node, check): case(session, end, **about, check=f"{check} %.nid={node}", nodes=[node],
+                                foms=self.figures(node))
+            for node in self.nodes
+            for check in ("stream", "io")
+        }  # fmt: skip
+        planned = plan(session, [line["case"] for line in lines.values()], **about)
+        kept = [line for of, line in lines.items() if not {*lost} & {*of, " ".join(of)}]
+        write(self.results, kept, planned, ended=True)
+        if damaged:
+            with (self.results / "sessions" / session / "records.jsonl").open("a") as file:
+                file.write('{"schema": 3, "ses\n')
         return session
 
     def add(self, session: str, check: str, **fields: object) -> None:
@@ -253,6 +279,39 @@ def test_a_planned_case_without_a_record_has_no_result(fleet: Fleet):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     done, (found,) = fleet.clear("n003")
     assert (done.code, found["verdict"]) == (2, "not enough data")
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_is_lost_of_a_distributed_session_prevents_a_go(
+    fleet: Fleet, tmp_path: Path, damaged: bool
+):
+    """Of one node; a line that cannot be read may be of any node, and of one that has a record."""
+    for day in range(8):
+        fleet.distribute(day)
+    fleet.distribute(8, "n003 io", damaged=damaged)
+    done, found = fleet.clear("n[003-004]", "--hook", hook(tmp_path))
+    expected = ["not enough data", "not enough data" if damaged else "go"]
+    assert (done.code, [one["verdict"] for one in found]) == (2, expected), found
+    published = [] if damaged else ["n004"]
+    assert [path.name for path in fleet.results.glob("verdicts/*")] == published
+    assert (tmp_path / "called").exists() is not damaged
+
+
+@pytest.mark.parametrize("distributed", [False, True])
+def test_a_night_without_any_record_is_not_replaced_by_an_earlier_one(
+    fleet: Fleet, distributed: bool
+):
+    """As of a node that died before its first test case ended."""
+    if distributed:
+        for day in range(8):
+            fleet.distribute(day)
+        session = fleet.distribute(8, "n003")
+    else:
+        fleet.weeks(8)
+        session = fleet.measure(51, "n003")
+        (fleet.results / "sessions" / session / "records.jsonl").unlink()
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, found["sessions"], found["figures"]) == (2, [session], [])
 
 
 @pytest.mark.parametrize("result", ["error", "skip"])

@@ -9,13 +9,14 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
 
-from plumbline.check import record
+from plumbline.check import record, session_files
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
@@ -119,6 +120,42 @@ class History:
             RanRow(CaseId(*identity), number, *_in_utc(last.values()))
             for *identity, number, last in self.fetch(statements.RAN, select)
         ]
+
+    def missing(self, select: Selection = ALL) -> list[tuple[str, CaseId]]:
+        """Return the planned cases without a record, each with its session; none of a CSV file.
+
+        A plan has no benchmark, metric or placement: by these, what was ever recorded is selected.
+
+        :raises Fault: if no session is selected.
+        """
+        planned = [
+            (row.session, case, of["system"], of["partition"], of["environment"], of["check"])
+            for row in ([] if self.from_csv else self.sessions(_of_sessions(select)))
+            if row.ended < row.planned
+            for case, of in self._planned(row.session).items()
+        ]
+        if not planned:
+            return []
+        columns = ("names", "cases", "systems", "partitions", "environments", "checks")
+        plans = dict(zip(columns, map(list, zip(*planned, strict=True)), strict=True))
+        of_plans = replace(select, benchmark="", metric="", placement="")
+        found = [
+            (name, CaseId(*identity))
+            for name, *identity in self.fetch(statements.MISSING, of_plans, of=plans)
+        ]
+        if select == of_plans:
+            return found
+        always = replace(select, sessions=(), since=None, until=None, extras={})
+        recorded = {row.identity for row in self.ran(always)}
+        return [(name, case) for name, case in found if case in recorded]
+
+    def _planned(self, session: str) -> dict[str, session_files.Planned]:
+        folder = self.source / "sessions" / session
+        try:
+            return session_files.read_plan(folder)["cases"]
+        except (OSError, record.Damaged) as err:
+            _add(self.faults, [f"{folder / 'plan.json'}: changed while it was read: {err}"])
+            return {}
 
     def nodes(self, select: Selection = ALL) -> list[NodeRow]:
         """Return the nodes that were measured by themselves, each with its last session."""
@@ -244,8 +281,7 @@ class History:
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a query, and report what it skips."""
         rows: list[tuple[Any, ...]] = self.fetch(question, select, flat, **more)
-        spans = {name: getattr(select, name) for name in ("sessions", "since", "until", "extras")}
-        of_sessions = Selection(**spans)
+        of_sessions = _of_sessions(select)
         for session, place, why in self.fetch(statements.FAULTS, of_sessions):
             _add(self.faults, [f"{self.source / 'sessions' / session / place}: {why}"])
         shown = len(self.notes)
@@ -325,6 +361,12 @@ class History:
             self._open(rebuild=True)
             self._file = None
             return self.fetch(question, select, flat, how, more, of)
+
+
+def _of_sessions(select: Selection) -> Selection:
+    """Return a selection of the same sessions, with all their cases."""
+    spans = {name: getattr(select, name) for name in ("sessions", "since", "until", "extras")}
+    return Selection(**spans)
 
 
 def _add(messages: list[str], new: list[str]) -> None:

@@ -94,6 +94,16 @@ SELECT system, partition, environment, "check", node, count(DISTINCT session),
 FROM files JOIN cases USING (file) WHERE WANTED
 GROUP BY system, partition, environment, "check", node ORDER BY min(({ORDER}))
 """
+#: Of the given plans, the cases without a record.
+MISSING = """
+WITH plans AS (
+    SELECT unnest($names) AS session, unnest($cases) AS "case", unnest($systems) AS system,
+        unnest($partitions) AS partition, unnest($environments) AS environment,
+        plain(unnest($checks)) AS "check", pinned(unnest($checks)) AS node)
+SELECT session, system, partition, environment, "check", node
+FROM plans JOIN files USING (session) ANTI JOIN cases USING (file, "case")
+WHERE WANTED ORDER BY start, session, "case"
+"""
 OF_IDENTITIES = """
 AND (partition, environment, "check", node) IN (
     SELECT unnest($partitions), unnest($environments), unnest($checks), unnest($nodes))

@@ -35,7 +35,7 @@ from plumbline.analysis.screen.input import NIGHT_HOURS, Group, natural, of_seri
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, printable
 from plumbline.history.history import History
-from plumbline.history.rows import CaseRow, SessionRow
+from plumbline.history.rows import CaseId, CaseRow, SessionRow
 from plumbline.history.series import Selection, Series
 from plumbline.history.statements import MEASURED
 
@@ -148,9 +148,11 @@ def clear_node(
         for case in cases
         if case.result not in MEASURED and (case.result != "skip" or _check_of(case) in known)
     ]
-    for own in _own_sessions(history, node, chosen):
-        without += ["planned, and has no record"] * (own.planned - own.ended)
-    verdict, reasons = _verdict(rows, failed, without, rules)
+    lost = _missing(history, node, chosen)
+    without += [f"{case.check}: planned, and has no record" for _, case in lost]
+    folders = [f"{history.source / 'sessions' / name}/" for name in wanted]
+    unread = sum(fault.startswith((*folders,)) for fault in history.faults)
+    verdict, reasons = _verdict(rows, failed, without, unread, rules)
     return Clearance(node, verdict, reasons, rows, sorted(wanted))
 
 
@@ -163,8 +165,24 @@ def _cases(history: History, node: str, select: Selection) -> list[CaseRow]:
     """Return the test cases of a node. One that ended before its job started has no nodes in its
     record, and is known by its session."""
     own = {row.session for row in _own_sessions(history, node, select)}
-    return [case for case in history.cases(select) if not case.attempt
+    try:
+        cases = history.cases(select)
+    except Fault as err:
+        if err.code != "history.nothing-selected":
+            raise
+        cases = []
+    return [case for case in cases if not case.attempt
             and (node in case.nodes or case.node == node or case.session in own)]  # fmt: skip
+
+
+def _missing(history: History, node: str, select: Selection) -> list[tuple[str, CaseId]]:
+    """Return the planned test cases of a node without a record, each with its session."""
+    lost = history.missing(select)
+    # Without a record, a session has no partition that could be selected.
+    names = {name for name, case in lost if case.node != node}
+    own = _own_sessions(history, node, Selection(sessions=(*names,))) if names else []
+    of_node = {row.session for row in own}
+    return [(name, case) for name, case in lost if case.node == node or name in of_node]
 
 
 def _of_node(series: Series, node: str, sessions: Collection[str]) -> np.ndarray:
@@ -319,12 +337,13 @@ def short_name(row: ClearedFigure, width: int) -> str:
 
 
 def _verdict(
-    rows: list[ClearedFigure], failed: int, without: list[str], rules: ClearRules
+    rows: list[ClearedFigure], failed: int, without: list[str], unread: int, rules: ClearRules
 ) -> tuple[str, list[str]]:
     """Return the verdict on the node, and the reasons for it.
 
     :arg failed: number of test cases that failed.
     :arg without: those without a valid result, each with the reason.
+    :arg unread: number of places in the files of its sessions that could not be read.
     """
     counts, total = Counter(row.verdict for row in rows), len(rows)
     reasons = [f"{row.label}: {row.reason}" for row in rows if row.verdict == "regressed"][:1]
@@ -340,9 +359,11 @@ def _verdict(
     if without:
         count = pluralize(len(without), "test case")
         reasons.append(f"{count} without a valid result: {without[0]}")
+    if unread:
+        reasons.append(f"{pluralize(unread, 'line')} of its sessions could not be read")
     if not total:
         return "not enough data", reasons or ["no figure of the node was measured"]
-    if without or few > rules.allow_inconclusive * total or few == total:
+    if without or unread or few > rules.allow_inconclusive * total or few == total:
         return "not enough data", reasons
     return "go", [f"no loss in {counts['unchanged']} of {total} figures", *reasons]
 
@@ -355,6 +376,9 @@ def latest(history: History, node: str, select: Selection) -> list[str]:
     """
     cases = _cases(history, node, select)
     names = {case.session for case in cases if len(case.nodes) < 2}
+    # What began earlier is of no night with the last of these.
+    since = _start(max(names)) - datetime.timedelta(hours=NIGHT_HOURS) if names else None
+    names |= {name for name, _ in _missing(history, node, replace(select, since=since))}
     if not names:
         raise Fault(
             f"node {node} was never measured by itself: measure it with `plumbline clear {node}`",
