@@ -278,6 +278,49 @@ def test_crashes_after_prevent_a_go(lab: Lab, before: int, after: int, verdict: 
     assert (found["verdict"], found["exit_code"]) == (verdict, 0 if verdict == "go" else 2)
 
 
+def lose(lab: Lab, days: set[int], ended: bool) -> None:
+    """Writes ten nights of two planned cases; on some days one has no record."""
+    for day in range(1, 11):
+        ior = {"check": "ior", "benchmark": "io", "foms": [fom(lab.noisy(50), metric="write")]}
+        cases = [{"foms": [fom(lab.noisy(1000))]}, *([] if day in days else [ior])]
+        folder = lab.results / "sessions" / lab.session(day, *cases)
+        planned = plan(folder.name, ["imb_p2p @hill:cpu+gnu", "ior @hill:cpu+gnu"])
+        (folder / "plan.json").write_text(planned)
+        if ended:
+            (folder / "end.json").write_text('{"code": 0, "notes": [], "faults": []}')
+
+
+@pytest.mark.parametrize(
+    ("days", "ended", "verdict"),
+    [
+        ({6, 7}, True, "not enough data"),
+        ({6, 7}, False, "not enough data"),
+        ({1, 2, 6, 7}, True, "go"),
+        # It may still measure in those before, which have no end.
+        ({1, 2, 6, 7}, False, "not enough data"),
+        ({1, 2}, True, "go"),
+    ],
+)
+def test_a_planned_case_without_a_record_did_not_measure(lab: Lab, days, ended, verdict):
+    lose(lab, days, ended)
+    found = lab.json()
+    assert found["verdict"] == verdict
+    results = [(case["case"], case["results"]) for case in found["unmeasured"]]
+    assert results == ([("ior @hill:cpu+gnu", {"no record": 2})] if 6 in days else [])
+
+
+def test_a_selection_has_its_planned_cases(lab: Lab, tmp_path: Path):
+    """Also those of sessions that recorded nothing else of it. A CSV file has none."""
+    lose(lab, {6, 7}, ended=True)
+    for option in ("--check=ior", "--benchmark=io", "--metric=write"):
+        found = lab.json(option)
+        assert (found["verdict"], len(found["after"])) == ("not enough data", 5), option
+    assert lab.json("--check=imb_p2p")["verdict"] == "go"
+    path = tmp_path / "history.csv"
+    path.write_text(lab.plumbline("history", "export").out)
+    assert lab.json(f"--from={path}")["unmeasured"] == []
+
+
 #: Sessions before and after, each with the results of a test case in it -> whether it was lost
 #: more often after.
 LOST = [

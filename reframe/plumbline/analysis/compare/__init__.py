@@ -212,7 +212,7 @@ def compare_sessions(
         records = history.records(replace(select, sessions=(*found.before, *found.after)))
         found.surroundings = hostfacts.differences(records, {*found.before}, {*found.after})
     else:
-        found.notes.append("a CSV file has neither host facts nor builds")
+        found.notes.append("a CSV file has no host facts, no builds and no plans")
     return found
 
 

@@ -7,7 +7,7 @@ import difflib
 import fnmatch
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,19 +15,28 @@ import numpy as np
 from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import History
-from plumbline.history.rows import CaseRow, SessionRow
+from plumbline.history.rows import CaseId, SessionRow
 from plumbline.history.series import Selection, Series, moment
 from plumbline.history.statements import MEASURED
 
 #: Most sessions before BEFORE that are used for the noise.
 PAST = 60
+#: Why a planned case has no record, and what to do.
+_NOT_ENDED = (
+    "planned, and its session has not ended: compare again when it has, or leave it out if it was "
+    "killed"
+)
+_NOT_STORED = (
+    "planned, and not recorded: if the output of its session has lines with `plumbline-record`, "
+    "store them with `plumbline history recover`"
+)
 
 
 @dataclass(frozen=True)
 class Unmeasured:
     """A test case that did not measure in some session after.
 
-    :ivar results: result -> number of sessions after. :ivar reason: the last one.
+    :ivar results: result, or ``no record`` -> number of sessions after. :ivar reason: the last one.
     :ivar before: number of sessions before in which it did not measure either; ``after`` after.
     :ivar more_often: whether it measured in some session before, and was lost in a larger share of
         its sessions after.
@@ -179,7 +188,13 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
     :arg past: use earlier sessions for the noise.
     :raises Fault: if a side has no session, a session is on both, or nothing is selected.
     """
-    known = [row for row in history.sessions(select) if not row.is_duet]
+    rows = history.sessions(select)
+    lost = history.missing(select)
+    # A session that planned a selected case is one of its side, also if it recorded none.
+    if more := {name for name, _ in lost} - {row.session for row in rows}:
+        rows += history.sessions(Selection(sessions=tuple(more)))
+        rows.sort(key=lambda row: (row.start, row.session))
+    known = [row for row in rows if not row.is_duet]
     unended = history.unended(known) if "last:" in before + after else set()
     first = sessions_of(before, known, "BEFORE", unended)
     second = sessions_of(after, known, "AFTER", unended)
@@ -202,15 +217,29 @@ def load(history: History, select: Selection, before: str, after: str, past: boo
             if len(of_it):
                 found.series[side].append(series.at(of_it))
     side_of = {name: side for side, of_side in names.items() for name in of_side}
-    found.unmeasured = unmeasured(
-        (_name(case), side_of[case.session], case.session, case.result, case.reason)
+    recorded = [
+        (_name(case.identity), side_of[case.session], case.session, case.result, case.reason)
         for case in cases
         if case.attempt == 0
-    )
+    ]
+    not_ended = history.unended([*first, *second]) if lost else set()
+    found.unmeasured = unmeasured([*recorded, *_without_record(lost, side_of, not_ended)])
     return found
 
 
-def _name(case: CaseRow) -> str:
+def _without_record(
+    lost: list[tuple[str, CaseId]], side_of: dict[str, str], not_ended: set[str]
+) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield planned cases as cases that did not measure, for :func:`unmeasured`."""
+    for session, case in lost:
+        side = side_of.get(session)
+        # Before, they may still measure, and as lost ones would excuse those lost after.
+        if side and not (side == "before" and session in not_ended):
+            reason = _NOT_ENDED if session in not_ended else _NOT_STORED
+            yield _name(case), side, session, "no record", reason
+
+
+def _name(case: CaseId) -> str:
     node = f" on {case.node}" if case.node else ""
     return f"{case.check} @{case.system}:{case.partition}+{case.environment}{node}"
 
@@ -253,7 +282,7 @@ def unmeasured(cases: Iterable[tuple[str, str, str, str, str | None]]) -> list[U
             lost[name][side][session] = result, reason or ""
     found = []
     for name, of in sorted(lost.items()):
-        if not (late := [*of["after"].values()]):
+        if not (late := [of["after"][session] for session in sorted(of["after"])]):
             continue
         before, after = (len(ran[name][side]) for side in ("before", "after"))
         early = len(of["before"])
