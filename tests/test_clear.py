@@ -209,6 +209,10 @@ def test_before_limits_its_usual_nights(fleet: Fleet):
     date = f"{fleet.start + datetime.timedelta(days=20):%Y-%m-%d}"
     _, (found,) = fleet.clear("n003", "--before", date)
     assert {row["nights"] for row in found["figures"]} == {3}
+    # Half an hour before the fourth night, which began at 22:00 UTC.
+    early = f"{fleet.start + datetime.timedelta(days=21):%Y-%m-%d}T23:30+02:00"
+    _, (found,) = fleet.clear("n003", "--before", early)
+    assert {row["nights"] for row in found["figures"]} == {3}
     done, _ = fleet.clear("n003", "--before", "yesterday")
     assert (done.code, done.codes) == (2, ["input.wrong-option"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from datetime import timezone
 from pathlib import Path
 
 import click
@@ -89,7 +90,8 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
             "--no-measure takes no arguments of ReFrame, peers, reservation or time limit"
         )
     try:
-        usual = f"{moment(before):%Y%m%dT%H%M%S}" if before else ""
+        # As in the names of sessions.
+        usual = f"{moment(before).astimezone(timezone.utc):%Y%m%dT%H%M%S}" if before else ""
     except Fault as err:
         raise Fault(f"--before {err}", code=err.code) from None
     known = operating.known_nodes()
