@@ -192,8 +192,8 @@ def there() -> Iterator[Ground]:
 @pytest.fixture(scope="module")
 def site(there: Ground) -> Site:
     made = Site(there.folder / "site", there)
-    # A half of the others': on these uplinks, pairs need not send at the same time.
-    made.repetitions = "400,6"
+    # Two thirds of the others': on these uplinks, pairs need not send at the same time.
+    made.repetitions = "400,8"
     made.draft()
     return made
 
