@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from plumbline.site import lost, reframe_patches, slurm_jobs
+from reframe.core import runtime
 from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
@@ -205,6 +207,31 @@ def test_the_end_of_a_job_by_slurms_controller(tmp_path: Path, slurm_job: Job, s
         assert slurm_job.exception is None and slurm_job.state == state
     else:
         assert slurm_job.exception.code == code and state in str(slurm_job.exception)
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "ends"),
+    [
+        (shown("PREEMPTED"), True),
+        (UNKNOWN, True),
+        (shown("PENDING"), False),
+        (NO_CONTROLLER, False),
+    ],
+)
+def test_a_job_that_slurms_accounting_has_as_preempted(
+    tmp_path: Path, monkeypatch, scontrol: str, ends: bool
+):
+    """It has ended, unless it is to run again."""
+    monkeypatch.setattr(runtime, "temp_environment", lambda **_: contextlib.nullcontext())
+    job = job_of(SlurmJobScheduler, tmp_path, monkeypatch)
+    job.scheduler._pending_job_reason_poll_freq = 10
+    reframe_patches.update_job(job, submit_time=0)
+    printed = "8|PREEMPTED|0:0|1700000000|n1"
+    command(tmp_path / "sacct", f"echo 'JobID|State|ExitCode|End|NodeList'; echo '{printed}'")
+    command(tmp_path / "scontrol", scontrol)
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) == ends
+    assert (getattr(job.exception, "code", None) == "job.preempted") == ends
 
 
 @pytest.mark.parametrize(("cancels", "state"), [(False, "COMPLETED"), (True, "CANCELLED")])

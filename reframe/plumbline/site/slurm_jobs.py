@@ -69,7 +69,11 @@ def _by_sacct(_, jobs: list, poll: Callable[[], None]) -> None:
     for job in jobs:
         job.misses = 0 if job.state else getattr(job, "misses", 0) + 1
         update_job(job, state=job.state or before[job])
-    for job in _ask_controller([job for job in jobs if failed or job.misses >= MISSES]):
+    asked = [job for job in jobs if failed or job.misses >= MISSES or job.state == "PREEMPTED"]
+    for job in _ask_controller(asked):
+        if job.state == "PREEMPTED":
+            _end_preempted(job)
+            continue
         # The session would wait forever for a job that neither knows.
         job.reason_known = True
         message = (
@@ -146,15 +150,20 @@ def _ask_controller(jobs: list) -> list:
                 exitcode=max(codes),
             )
             if job.state == "PREEMPTED":
-                # A job that is to run again is pending. ReFrame would wait for this one, too.
-                job.reason_known = True
-                lost = Lost(f"Slurm reports {end_of(job)}", job.jobid)
-                update_job(job, state="CANCELLED", exception=lost)
+                _end_preempted(job)
         elif "Invalid job id" in done.stderr:
             unknown.append(job)
         else:
             _note(f"Slurm's controller does not answer ({_last(done.stderr)}): waiting")
     return unknown
+
+
+def _end_preempted(job) -> None:
+    """End a job that the controller does not have as pending: it is not to run again. ReFrame would
+    wait for it."""
+    job.reason_known = True
+    lost = Lost(f"Slurm reports {end_of(job)}", job.jobid)
+    update_job(job, state="CANCELLED", exception=lost)
 
 
 def _note(text: str) -> None:
