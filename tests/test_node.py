@@ -65,7 +65,8 @@ def test_nodes_that_are_alike_are_read_once() -> None:
     """In whatever order their lines arrive, and as often as several tasks report them."""
     lines = [f"plumbline-node {host} {fact} 0-{last}\n" for fact in ("cores", "packages")
              for host, last in (("a", 3), ("b", 7), ("c", 3))]  # fmt: skip
-    found = [*read_nodes("".join([*lines, "another line\n", *lines]))]
+    others = ["another line\n", "plumbline-node d\n", "plumbline-node \n"]
+    found = [*read_nodes("".join([*lines, *others, *lines]))]
     assert [hosts for hosts, _ in found] == [["a", "c"], ["b"]]
     assert [node.cores for _, node in found] == [groups("0-3"), groups("0-7")]
 

@@ -45,9 +45,9 @@ def read_nodes(stderr: str) -> Iterator[tuple[list[str], NodeReport]]:
     """
     reported: dict[str, dict[str, str]] = {}
     for line in stderr.splitlines():
-        if line.startswith("plumbline-node "):
-            _, host, fact, *value = [*line.split(maxsplit=3), "", ""][:4]
-            reported.setdefault(host, {})[fact] = value[0]
+        words = line.split(maxsplit=3) if line.startswith("plumbline-node ") else []
+        if len(words) > 2:
+            reported.setdefault(words[1], {})[words[2]] = "".join(words[3:])
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for host, facts in reported.items():
         alike.setdefault(tuple(facts.items()), []).append(host)
