@@ -120,7 +120,7 @@ def _times(ratio: float) -> str:
     """Return how a value compares with another one, as messages have it."""
     if ratio > 1:
         return f"{ratio:.3g} times as much as"
-    return f"{1 / ratio:.3g} times less than" if ratio > 0 else "nothing beside"
+    return f"{1 / ratio:.3g} times less than" if ratio > 0 else "far less than"
 
 
 def values_for_reframe(result: CaseResult) -> dict[str, tuple[float, str]]:

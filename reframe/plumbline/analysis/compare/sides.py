@@ -23,8 +23,8 @@ from plumbline.history.statements import MEASURED
 PAST = 60
 #: Why a planned case has no record, and what to do.
 _NOT_ENDED = (
-    "planned, and its session has not ended: compare again when it has, or leave it out if it was "
-    "killed"
+    "planned, and its session has not ended: compare again when it has, or without that session if "
+    "it was killed"
 )
 _NOT_STORED = (
     "planned, and not recorded: if the output of its session has lines with `plumbline-record`, "
