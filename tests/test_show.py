@@ -133,6 +133,20 @@ def test_the_newest_session_by_default(history: Path):
     assert [figure["metric"] for figure in found["figures"]][:3] == ["peak", "triad", "once"]
 
 
+@pytest.mark.parametrize("failed", [0, 1, 2])
+def test_the_worst_repeat_counts(tmp_path: Path, failed: int):
+    about = {"metric": "triad", "size": None, "unit": "GB/s", "better": "higher", "upper": None,
+             "lower": 190.0}  # fmt: skip
+    values = [150.0 if n == failed else 200.0 for n in range(3)]
+    store(tmp_path, *(
+        line(n, check=f"stream %.repeat_no={n}",
+             foms=[fom(value, **about, verdict="pass" if value == 200 else "fail")])
+        for n, value in enumerate(values)
+    ), plan=3)  # fmt: skip
+    found = figures(tmp_path, "--failed")
+    assert (found["triad"]["value"], found["triad"]["verdict"]) == (150.0, "fail")
+
+
 def test_values_usual_values_and_bounds(history: Path):
     found = figures(history)
     lost = found["triad"]

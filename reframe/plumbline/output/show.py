@@ -67,7 +67,8 @@ class ShownFigure:
 class ShownSession:
     """The content of a session.
 
-    :ivar figures: by check. :ivar shown: those that are printed, the worst first.
+    :ivar figures: by check; of repeats, the worst.
+    :ivar shown: those that are printed, the worst first.
     :ivar unmeasured: test cases that did not measure.
     """
 
@@ -96,17 +97,19 @@ def load(
     if any(case.result in MEASURED for case in cases):
         until = (row.start + np.timedelta64(1, "s")).astype(datetime.datetime)
         earlier = replace(chosen, sessions=(), until=until)
-        series = [
-            series.at(np.arange(index[0] + 1))
+        found = [
+            (series, index)
             for series in history.series(earlier, samples=False)
             if len(index := np.flatnonzero(series.sessions == row.session))
         ]
     else:
-        series = []
-    if len(series) >= findings.MANY:
-        say(f"searching {len(series)} series for losses that last")
-    changes = findings.of_all(filter(findings.judged, series), len(series))
-    figures = [_figure(item, changes.get(item.key, [])) for item in series]
+        found = []
+    if len(found) >= findings.MANY:
+        say(f"searching {len(found)} series for losses that last")
+    # A session's repeats are one night.
+    nights = (series.at(np.arange(index[0] + 1)) for series, index in found)
+    changes = findings.of_all(filter(findings.judged, nights), len(found))
+    figures = [_worst(series, index, changes.get(series.key, [])) for series, index in found]
     return ShownSession(
         row,
         row.session not in history.unended([row]),
@@ -114,6 +117,13 @@ def load(
         sorted((f for f in figures if not failed or f.rank < 2), key=lambda f: f.rank),
         [case for case in cases if case.result not in MEASURED],
     )
+
+
+def _worst(series: Series, repeats: np.ndarray, changes: list[SeriesChange]) -> ShownFigure:
+    """Return a session's value of a series; of its repeats (``--repeat``), the worst."""
+    before = np.arange(repeats[0])
+    found = [_figure(series.at(np.append(before, one)), changes) for one in repeats]
+    return min(found, key=lambda figure: figure.rank)
 
 
 def _figure(series: Series, changes: list[SeriesChange]) -> ShownFigure:
