@@ -175,6 +175,13 @@ def test_markdown_shows_what_is_red_first(every_end: Testbed) -> None:
 
 
 @pytest.mark.holds("pages")
+def test_markdown_names_what_failed_without_a_figure_beyond_its_bounds(testbed: Testbed) -> None:
+    """Such as a plain check that has to have a reference, and has none."""
+    about = {"result": "fail", "reason": "no reference of x"}
+    session = remember(testbed, 1, None, foms=[figure(100.0)], **about)
+    assert "no reference of x" in exported(testbed, "markdown", session)
+
+
 def test_hostile_text_has_no_meaning_in_markdown(every_end: Testbed) -> None:
     text = exported(every_end, "markdown")
     assert all(line.isprintable() for line in text.splitlines())

@@ -380,7 +380,10 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     yield "Failed", _figures(session, lambda fom: fom.verdict == "fail")
     yield "Above a ceiling", _figures(session, lambda fom: fom.verdict == "above-ceiling")
     # The cases that failed by a figure are listed above.
-    yield "Fail", _reasons([fields for fields in cases("fail") if not fields.foms])
+    yield "Fail", _reasons([
+        fields for fields in cases("fail")
+        if not any(fom.verdict in ("fail", "above-ceiling") for fom in fields.foms)
+    ])  # fmt: skip
     for result in ("invalid", "error", "aborted", "unfinished", "waived"):
         yield result.capitalize(), _reasons(cases(result))
     yield "Near a bound", _figures(session, lambda fom: fom.near_bound)
