@@ -975,14 +975,6 @@ def test_numbers_have_the_digits_that_count():
     assert [text.size(v) for v in (0, 8, 4096, 1 << 20, -1)] == ["0 B", "8 B", "4 KiB", "1 MiB", ""]
 
 
-def test_a_waiver_that_is_gone_or_expired():
-    found = SimpleNamespace(waivers={}, now=NOW)
-    assert not re.search(r"\d", report._Report.expiry(found, "x"))
-    yesterday = NOW.date() - DAY
-    found.waivers["x"] = SimpleNamespace(expires=yesterday)
-    assert report._Report.expiry(found, "x") == f"expired {yesterday}"
-
-
 @pytest.mark.parametrize(("bench", "name"), [(bench_history, "history"), (bench_report, "report")])
 def test_the_pages_of_the_speed_are_rendered_from_their_figures(bench, name):
     """They hold no figure that the bench did not print."""

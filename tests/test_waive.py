@@ -118,12 +118,36 @@ def test_it_is_red_again_when_its_waiver_ends_or_it_gets_worse(slow, expires, ma
     assert red(slow) == expected
 
 
-@pytest.mark.parametrize(("expires", "expected"), [(0, (0, 1)), (-1, (1, 0))])
-def test_what_a_night_recorded_as_waived_is_red_when_that_has_ended(tmp_path, expires, expected):
-    folder = sessions_of(tmp_path, [{"figures": [SLOW | {"waived": True}]}])
+def recorded_as_waived(folder: Path, **changes: object) -> Path:
+    """A history of one test case that the waiver ``known`` covered."""
+    sessions_of(folder, [{"figures": [SLOW | {"waived": True}], **changes}])
     for path in folder.glob("sessions/*/records.jsonl"):
         path.write_text(path.read_text().replace("ost-rebuild", "known"))
-    waived_until(folder, day(expires))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("expires", "expected"), [(0, (0, 1)), (-1, (1, 0)), (None, (1, 0))]
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes", [{}, {"figures": [], "result": "waived", "waiver": "known"}]
+)  # fmt: skip
+def test_what_a_night_recorded_as_waived_is_red_when_that_has_ended(
+    tmp_path, changes, expires, expected
+):
+    """Or when the waiver was removed."""
+    folder = recorded_as_waived(tmp_path, **changes)
+    if expires is not None:
+        waived_until(folder, day(expires), results=["invalid"] if changes else ["fail"])
+    assert red(folder) == expected
+    assert len(listed(folder)) == expected[0]
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0, (0, 1)), (-1, (1, 0))])
+def test_a_loss_that_only_the_night_knew_stays_waived(tmp_path, offset, expected):
+    """That of a plain check, whose reference is in no table."""
+    folder = recorded_as_waived(tmp_path)
+    waived_until(folder, day(offset), max_loss="20 %")
     assert red(folder) == expected
 
 
@@ -199,6 +223,40 @@ def test_the_nodes_of_a_check_have_a_waiver_each(tmp_path):
     assert [one.match.node for one in waivers.load(folder / "reference")] == ["n0", "n1"]
     assert [case.node for case in state(folder).red] == ["n0", "n1", "n2"]  # As recorded.
     assert [one["finding"] for one in listed(folder)] == found[2:]
+
+
+def test_the_nodes_of_a_sweep_have_a_waiver_each(tmp_path):
+    sessions = [[{"nodes": [n], "extras": {"sweep": "w", "node": n}, "figures": [SLOW]}]
+                for n in ("n1", "n2")]  # fmt: skip
+    folder = sessions_of(tmp_path, *sessions)
+    a_baseline(folder, {"id": NAME})
+    found = [one["finding"] for one in listed(folder)]
+    assert len({*found}) == 2 and waive(folder, found[0], *GIVEN).code == 0
+    (known,) = waivers.load(folder / "reference")
+    assert known.match.node in ("n1", "n2")
+    assert [one["finding"] for one in listed(folder)] == found[1:]
+
+
+def test_each_waiver_and_each_reason_has_a_row(tmp_path):
+    """Of nodes that otherwise are one."""
+    checks = [{"check": f"stream %.nid=n{n}", "nodes": [f"n{n}"]} for n in range(4)]
+    reasons = ["no output", "no output", "wrong CPUs", "wrong CPUs"]
+    folder = sessions_of(tmp_path, [
+        *(check | {"figures": [SLOW]} for check in checks),
+        *(check | {"check": check["check"].replace("stream", "lost"), "result": "invalid",
+                   "reason": reason, "figures": []}
+          for check, reason in zip(checks, reasons, strict=True)),
+    ])  # fmt: skip
+    a_baseline(folder, {"id": NAME})
+    found = [one["finding"] for one in listed(folder) if one["kind"] == "fail"]
+    for n, finding in enumerate(found[:2]):
+        given = ["--owner", f"team {n}", "--until", f"{n + 1}d", "--reason", f"disk {n}"]
+        assert waive(folder, finding, *given).code == 0
+    assert red(folder) == (6, 2)
+    section = shown(folder / "out" / "index.html", "waived")
+    assert all(f"{word} {n}" in section for word in ("team", "disk") for n in range(2))
+    red_now = shown(folder / "out" / "index.html", "red")
+    assert [red_now.count(reason) for reason in ("no output", "wrong CPUs")] == [1, 1]
 
 
 def test_the_page_prints_the_waiver_and_the_command(slow):

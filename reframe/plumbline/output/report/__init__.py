@@ -47,6 +47,7 @@ from plumbline.output.report.around import Facts
 from plumbline.output.report.figures import Glance, Panel
 from plumbline.output.report.findings import Event
 from plumbline.output.report.status import CaseState, FigureState
+from plumbline.reference.waivers import Waiver
 
 #: A change is recent if it was found this long before its system's latest session.
 RECENT = np.timedelta64(30, "D")
@@ -430,14 +431,13 @@ class _Report:
         hours = row.age(self.now).total_seconds() / 3600
         return f"{hours * 60:.0f} minutes" if 0 <= hours < 2 else f"{hours:.0f} hours"
 
-    def expiry(self, name: str) -> str:
-        """Describe the expiry of a waiver."""
-        waiver = self.waivers.get(name)
-        if waiver is None:
-            return "not in waivers.yaml any more"
+    def waivers_of(self, case: CaseState) -> list[Waiver]:
+        """Return the waivers that cover a case or figures of it."""
+        return [self.waivers[name] for name in views.waivers_of(case)]
+
+    def expiry(self, waiver: Waiver) -> str:
+        """Describe the expiry of a waiver in force."""
         left = waiver.expires - self.now.date()
-        if left < datetime.timedelta():
-            return f"expired {waiver.expires}"
         soon = f", in {left.days} days" if left <= SOON else ""
         return f"expires {waiver.expires}{soon}"
 

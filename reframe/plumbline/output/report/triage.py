@@ -148,19 +148,19 @@ class Triage:
                 # Of the repeats of a session, one that fails counts.
                 if of_figure.get(case.session) != "fail":
                     of_figure[case.session] = figure.verdict
-            if case.status in ("fail", "waived") and judged:
+            if case.status in ("fail", "above-ceiling", "waived") and judged:
                 case.counts["fail"] = sum(one.verdict == "fail" for one in judged)
                 case.counts["waived"] = len(judged) - case.counts["fail"]
                 case.status = next(
                     (one for one in ("fail", "above-ceiling") if case.counts[one]), "waived"
                 )
                 case.waiver = next((one.waiver for one in judged if one.waiver), "")
-            elif case.status == "waived" and not self._still_waived(case):
-                case.status = "invalid"
-            elif case.status in WAIVABLE:
-                waiver = waivers.covering(self._known, _subject(case), case.status, self._day)
-                if waiver:
-                    case.status, case.waiver = "waived", waiver.id
+            elif case.status in (*WAIVABLE, "waived"):
+                # The history does not have what a waived case without figures was.
+                known = case.status in WAIVABLE
+                results = (case.status,) if known else ("invalid", "error")
+                waiver = next(filter(None, (self._covering(case, one) for one in results)), None)
+                case.status, case.waiver = ("waived", waiver.id) if waiver else (results[0], "")
 
     def of_series(self, series: Series) -> Series:
         """Return a series with the verdicts by today's waivers of what was applied."""
@@ -191,21 +191,14 @@ class Triage:
             )  # fmt: skip
         return found
 
-    def _still_waived(self, case: CaseState) -> bool:
-        """Whether a case without figures, which a waiver covered when it ran, is waived today: the
-        history does not have whether it was invalid or ended with an error."""
-        return case.waiver not in self._ids or any(
-            waivers.covering(self._known, _subject(case), result, self._day)
-            for result in ("invalid", "error")
-        )
+    def _covering(self, case: CaseState, result: str) -> Waiver | None:
+        return waivers.covering(self._known, _subject(case), result, self._day)
 
     def _judge(self, case: CaseState, figure: FigureState) -> None:
-        subject = self._of_figure(case, figure, math.inf)
+        # A loss that is not known exceeds each limit, unless the night, which knew it, waived it.
+        subject = self._of_figure(case, figure, None if figure.waiver in self._ids else math.inf)
         waiver = waivers.covering(self._known, subject, "fail", self._day)
-        if waiver:
-            figure.verdict, figure.waiver = "waived", waiver.id
-        elif figure.waiver in self._ids:
-            figure.verdict, figure.waiver = "fail", ""
+        figure.verdict, figure.waiver = ("waived", waiver.id) if waiver else ("fail", "")
 
     def _of_figure(self, case: CaseState, figure: FigureState, unknown: float | None) -> Subject:
         """Return a figure as waivers identify it.
@@ -231,8 +224,9 @@ class Triage:
         failing = [one for one in case.findings if one.verdict == "fail"]
         subjects = [self._of_figure(case, one, None) for one in failing] or [_subject(case)]
         if not case.node:
-            # The nodes of a job change from night to night.
-            subjects = [dataclasses.replace(one, nodes=()) for one in subjects]
+            # The nodes of a job change from night to night; that of a sweep is what it measured.
+            nodes = (case.swept,) if case.swept else ()
+            subjects = [dataclasses.replace(one, nodes=nodes) for one in subjects]
         since = case.time if case.since is None else case.since
         return self._open(case.status, subjects, "" if since is None else text.day(since))
 

@@ -47,12 +47,18 @@ STATUSES = {
 
 
 def grouped(cases: list[CaseState]) -> list[list[CaseState]]:
-    """Group cases that differ only in their node, the worst first."""
+    """Group cases that differ only in their node and figures, the worst first."""
     found: dict[tuple, list[CaseState]] = {}
     for case in cases:
         group = (case.system, case.partition, case.environment, case.check, case.status)
-        found.setdefault(group, []).append(case)
+        reason = "" if case.findings else case.reason
+        found.setdefault((*group, reason, *waivers_of(case)), []).append(case)
     return [sorted(listed, key=_beyond) for listed in found.values()]
+
+
+def waivers_of(case: CaseState) -> list[str]:
+    """Return the ids of the waivers that cover a case or figures of it."""
+    return sorted({case.waiver, *(one.waiver for one in case.findings)} - {""})
 
 
 def by_reason(cases: list[CaseState]) -> list[tuple[str, list[CaseState]]]:
