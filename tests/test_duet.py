@@ -251,6 +251,22 @@ def test_it_is_compared_again_from_the_records(bench: Bench, lost: tuple[Done, d
     refused(bench.compare("slow", "good"), "history.nothing-selected")
 
 
+def test_a_planned_case_without_a_record_prevents_a_go(bench: Bench):
+    """One of three jobs: the others show no loss."""
+    done = bench.measure("good", "same")
+    path = done.session / "records.jsonl"
+    before = path.read_text()
+    path.write_text("".join(before.splitlines(keepends=True)[:-1]))
+    try:
+        again = bench.compare("good", "same", "--format=json")
+    finally:
+        path.write_text(before)
+    assert again.code == 2, again.output
+    found = json.loads(again.out)
+    assert found["verdict"] == "not enough data"
+    assert [one["results"] for one in found["unmeasured"]] == [{"no record": 1}]
+
+
 def test_duets_are_in_no_series(bench: Bench, lost: tuple[Done, dict]):
     assert len(json.loads(bench.bed.plumbline("history", "list", "--format=json").out)) >= 1
     refused(bench.bed.plumbline("trend"), "history.nothing-selected")

@@ -15,13 +15,14 @@ by more than their runs explain:
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from plumbline.analysis import compare
 from plumbline.analysis.compare import FAILED, Comparison, FigureRow, Rules, hostfacts, judge
-from plumbline.analysis.compare.sides import unmeasured
+from plumbline.analysis.compare.sides import NOT_ENDED, NOT_STORED, unmeasured
 from plumbline.analysis.distributions import f_median, f_sf, t_isf, t_sf
 from plumbline.analysis.stats import MAD_TO_STD, without_warnings
 from plumbline.check.record import DUET, SIDES, FigureRecord, Record
@@ -144,12 +145,24 @@ def compare_duets(
     """
     names = dict(zip(SIDES, (first, second), strict=True))
     wanted = {f"{DUET}-{side}": name for side, name in names.items()}
+    chosen = replace(select, extras={**select.extras, **wanted})
     records = [
         record
-        for record in history.records(replace(select, extras={**select.extras, **wanted}))
+        for record in history.records(chosen)
         if not record.attempt and record.extras.get(DUET) in names
     ]
-    found = of_records(records, rules)
+    planned = history.missing(chosen)
+    running = history.unended(history.sessions(chosen)) if planned else set()
+    found = of_records(
+        records,
+        rules,
+        [
+            (f"{base_name(case.check)} @{case.system}:{case.partition}", "after",
+             f"{session} {case.check} {case.environment}", "no record",
+             NOT_ENDED if session in running else NOT_STORED)
+            for session, case in planned
+        ],
+    )  # fmt: skip
     jobs = len({(record.session, record.check) for record in records})
     found.notes.append(
         f"before is {first}, after is {second}: {pluralize(jobs, 'job')} ran both in turns; a job "
@@ -158,10 +171,13 @@ def compare_duets(
     return found
 
 
-def of_records(records: list[Record], rules: Rules) -> Comparison:
+def of_records(
+    records: list[Record], rules: Rules, unrecorded: Iterable[tuple[str, str, str, str, str]] = ()
+) -> Comparison:
     """Compare the two sides of duets.
 
     :arg records: of both sides, with the side among the extras of each.
+    :arg unrecorded: planned cases without a record, as :func:`unmeasured` takes them.
     """
     jobs: dict[tuple[str, ...], dict[str, Record]] = defaultdict(dict)
     for record in records:
@@ -189,11 +205,12 @@ def of_records(records: list[Record], rules: Rules) -> Comparison:
         for record in records
     ]
     side_of = dict(zip(SIDES, ("before", "after"), strict=True))
-    cases = [
+    recorded = [
         (f"{base_name(one.check)} @{one.system}:{one.partition}", side_of[one.extras[DUET]],
          f"{one.session} {one.check}", one.result, one.reason)
         for one in records
     ]  # fmt: skip
+    cases = [*recorded, *unrecorded]
     # A side that fails ends the other one's job: what measured in some jobs and not in others.
     outcomes: dict[str, set[bool]] = defaultdict(set)
     for name, _, _, outcome, _ in cases:

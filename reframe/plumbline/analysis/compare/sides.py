@@ -22,11 +22,11 @@ from plumbline.history.statements import MEASURED
 #: Most sessions before BEFORE that are used for the noise.
 PAST = 60
 #: Why a planned case has no record, and what to do.
-_NOT_ENDED = (
+NOT_ENDED = (
     "planned, and its session has not ended: compare again when it has, or without that session if "
     "it was killed"
 )
-_NOT_STORED = (
+NOT_STORED = (
     "planned, and not recorded: if the output of its session has lines with `plumbline-record`, "
     "store them with `plumbline history recover`"
 )
@@ -235,7 +235,7 @@ def _without_record(
         side = side_of.get(session)
         # Before, they may still measure, and as lost ones would excuse those lost after.
         if side and not (side == "before" and session in not_ended):
-            reason = _NOT_ENDED if session in not_ended else _NOT_STORED
+            reason = NOT_ENDED if session in not_ended else NOT_STORED
             yield _name(case), side, session, "no record", reason
 
 
