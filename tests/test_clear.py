@@ -84,6 +84,17 @@ def test_its_slow_nights_are_not_its_usual_ones(fleet: Fleet):
     assert done.code == 0, found
 
 
+def test_none_of_several_slow_spells_is_usual(fleet: Fleet):
+    """Slow for three weeks, repaired, and slow again until now."""
+    slow = (6, 7, 8, 13, 14, 15, 16)
+    for week in range(17):
+        for node in fleet.nodes:
+            fleet.measure(7 * week, node, 0.08 if node == "n003" and week in slow else 0.0)
+    fleet.measure(114, "n003", 0.08, repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, {row["nights"] for row in found["figures"]}) == (1, {10})
+
+
 def test_of_sweeps_of_a_seventh_of_the_nodes_a_day_its_own_nights_count(fleet: Fleet, monkeypatch):
     """The peers that were measured last were never measured on its nights."""
     monkeypatch.setattr(clear, "PEERS", 12)

@@ -236,19 +236,17 @@ def _few(group: Group, node: str, aside: Collection[str]) -> Group:
     return replace(group, values=values, pairs={})
 
 
-def _slow_nights(groups: list[Group], node: str) -> tuple[str, str]:
-    """Return the first and the last night of the node's last slow spell, a pair that no night is
-    within if there is none."""
+def _slow_nights(groups: list[Group], node: str) -> list[tuple[str, str]]:
+    """Return the first and the last night of each slow spell of the node and its GPUs."""
     earlier = [
         replace(group, values={k: rows for k, rows in group.values.items() if k[0] != NOW})
         for group in groups
     ]
-    flags = [flag for flag in screen.screen(earlier).flagged
-             if flag.name[0] == node and flag.kind in ("node", "gpu")]  # fmt: skip
-    if not flags:
-        return NOW, ""
-    last = max(flags, key=lambda flag: flag.since)
-    return last.since, last.until or NOW
+    return [
+        (flag.since, flag.until or NOW)
+        for flag in screen.screen(earlier).flagged
+        if flag.name[0] == node and flag.kind in ("node", "gpu")
+    ]
 
 
 def _figure(
@@ -256,7 +254,7 @@ def _figure(
     unit: tuple[str, ...],
     tonight: str,
     cutoff: str,
-    slow: tuple[str, str],
+    slow: list[tuple[str, str]],
     before: str,
 ) -> NodeFigure:
     sign = -1.0 if group.better == "lower" else 1.0
@@ -269,7 +267,9 @@ def _figure(
     for (night, of), listed in group.values.items():
         if night == NOW or of not in column:
             continue
-        if of == unit and (slow[0] <= night <= slow[1] or night >= (before or NOW)):
+        if of == unit and (
+            night >= (before or NOW) or any(first <= night <= last for first, last in slow)
+        ):
             continue
         cells[row[night], column[of]] = [sign * math.log(value) for value in listed]
     values, factors = repeats.combine(cells, len(ordered), len(units))
