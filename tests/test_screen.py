@@ -1100,3 +1100,25 @@ def test_of_a_latency_the_smallest_size_counts_and_of_a_bandwidth_the_largest():
         for size in (8, 1024, 4194304)
     )
     assert sorted(group.label.split()[-2] for group in made) == ["4194304", "8"]
+
+
+def test_a_size_that_is_no_longer_measured_is_not_screened():
+    """As after a release of OSU that has no size 0, or a smaller `largest`."""
+    night = [f"202611{day:02d}T220000Z-000000" for day in (1, 2, 3)]
+
+    def of(size: int, *sessions: str, better: str = "lower"):
+        key = Key("s", "p", "e", "c", "latency", size, "", "off-node", "", "n1")
+        count, names = len(sessions), np.array(sessions, object)
+        nodes = np.full(count, "n1", object)
+        return records.series(key, [5.0] * count, better=better, sessions=names, nodes=nodes)
+
+    (group,) = of_series([of(0, night[0]), of(1, *night[:2])])
+    assert {at for at, _ in group.values} == {*night[:2]}
+    (group,) = of_series([of(8, *night[:2], better="higher"), of(9, night[0], better="higher")])
+    assert {at for at, _ in group.values} == {*night[:2]}
+    # A night on which the figure was not measured at all tells nothing.
+    groups = of_series([of(0, *night[:2]), of(1, *night[:2]), of(8, *night, better="higher")])
+    assert [group.label.split()[-2] for group in groups] == ["0", "8"]
+    # Nor does one after the session that is asked for.
+    (group,) = of_series([of(0, night[0]), of(1, *night[:2])], last=night[0])
+    assert group.label.split()[-2] == "0"

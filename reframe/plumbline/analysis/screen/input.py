@@ -152,8 +152,8 @@ class _Reader:
 def of_series(found: Iterable[Series], last: str = "") -> Iterator[Group]:
     """Yield the groups of peers of a history, figure by figure, as they need much memory.
 
-    Of a figure's sizes, the most sensitive to a slow node is used: the smallest of a latency, the
-    largest of a bandwidth.
+    Of the sizes that a figure had on its last night, the one most sensitive to a slow node is used:
+    the smallest of a latency, the largest of a bandwidth.
 
     :arg last: the newest session to use; all if empty. Only the nights before it that a judgement
         looks back to are used.
@@ -170,8 +170,7 @@ def of_series(found: Iterable[Series], last: str = "") -> Iterator[Group]:
     night_of = {session: night for session, night in night_of.items()
                 if night in kept and (not last or session <= last)}  # fmt: skip
     for figure, listed in by_figure.items():
-        sizes = {series.key.size for series in listed}
-        size = min(sizes) if figure[-1] == "lower" else max(sizes)
+        size = _size_of(listed, night_of)
         groups: dict[_Key, Group] = {}
         for series in listed:
             if series.key.size == size:
@@ -180,6 +179,19 @@ def of_series(found: Iterable[Series], last: str = "") -> Iterator[Group]:
             if of[-1] == _BETWEEN:
                 group.within = groups.get((*of[:-1], _WITHIN))
         yield from groups.values()
+
+
+def _size_of(listed: list[Series], night_of: dict[str, str]) -> int:
+    """Return the size of a figure that is screened. One that is no longer measured would never be
+    judged again."""
+    last: dict[int, str] = {}
+    for series in listed:
+        nights_of = (night_of.get(session, "") for session in series.sessions.tolist())
+        size = series.key.size
+        last[size] = max(last.get(size, ""), max(nights_of, default=""))
+    newest = max(last.values())
+    sizes = [size for size, night in last.items() if night == newest]
+    return min(sizes) if listed[0].better == "lower" else max(sizes)
 
 
 def label_of(key: Key) -> str:
