@@ -29,7 +29,10 @@ from plumbline.analysis.screen.detection import FigureTable
 from plumbline.check.record import Record
 from plumbline.core.errors import Fault
 from plumbline.core.text import WIDTH
-from plumbline.history.series import Key
+from plumbline.history.history import History
+from plumbline.history.series import Key, Selection
+from plumbline.output.report.slow import of_system
+from plumbline.output.report.status import SystemState
 from plumbline.placement.pairing import rounds, sharing
 from records import case, dumps, figure, plan, write
 
@@ -1037,6 +1040,27 @@ def test_a_setting_that_the_peers_do_not_agree_on_is_not_judged():
 
     assert [flag.name for flag in of("9000", "9000", "9000", "9000", "576")] == [("n4",)]
     assert of("9000", "9000", "9000", "1500", "1500") == of("9000", "9000", "9000", "576") == []
+
+
+def test_the_settings_of_a_night_are_not_those_of_all_nights(tmp_path):
+    """Its first session has no figure that is screened, and another node had another MTU once."""
+    made = remember(tmp_path, Fleet(67, nodes=8, nights=2, noise=0.01))
+    for session in made:
+        path = tmp_path / "sessions" / session / "records.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for fields in lines:
+            (node,) = fields["nodes"]
+            fields["hosts"] = {node: {"net.fab0.mtu": "576" if node == "n003" else "9000"}}
+        kept = [fields for fields in lines if session == made[0] or fields["nodes"] != ["n003"]]
+        path.write_text("".join(dumps(fields) + "\n" for fields in kept))
+    foms = [figure(1.0, metric="seconds", better="neither")]
+    earlier = made[1].replace("T22", "T21")
+    write(tmp_path, [measured(earlier, 1, ["n001"], foms)], plan(earlier, [], system="big"))
+    done = command("--from", tmp_path, "--format", "json")
+    assert (done.code, json.loads(done.out)) == (0, []), done.output
+    with History(tmp_path) as history:
+        state = SystemState("big", history.sessions()[-1], [], None, [])
+        assert of_system(history, state, Selection()).now == []
 
 
 def test_pairs_of_the_history_flag_the_node(tmp_path):

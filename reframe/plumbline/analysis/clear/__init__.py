@@ -203,14 +203,13 @@ def _marked(found: Iterable[Series], node: str, sessions: Collection[str]) -> li
 
 def _night_of(marked: Iterable[Series], first: str) -> str:
     """Return the night of the peers that is nearest to a session, if it is the same night."""
-    names = {name for series in marked if series.better != "neither"
-             for name in series.sessions.tolist()}  # fmt: skip
+    night_of = screen.nights_of(marked)
     start = _start(first)
-    away = {name: abs(_start(name) - start) for name in names - {NOW}}
+    away = {name: abs(_start(name) - start) for name in night_of.keys() - {NOW}}
     nearest = min(away, key=lambda name: (away[name], name), default="")
     if not nearest or away[nearest] > datetime.timedelta(hours=NIGHT_HOURS):
         return ""
-    return screen.nights(names)[nearest]
+    return night_of[nearest]
 
 
 def _start(session: str) -> datetime.datetime:

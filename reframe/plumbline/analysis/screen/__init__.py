@@ -21,6 +21,7 @@ from plumbline.analysis.screen.input import (
     joined,
     natural,
     nights,
+    nights_of,
     nodes_of,
     of_file,
     of_series,
@@ -42,6 +43,7 @@ __all__ = [
     "by_name",
     "is_of",
     "nights",
+    "nights_of",
     "nodes_of",
     "of_file",
     "of_series",
@@ -188,14 +190,10 @@ def screen_history(
     found = screen(of_series(series, max(sessions, default="")), switches)
     if not found.nights:
         raise Fault(NOTHING.format("the history"), code="history.no-peers")
-    night_of = nights(known)
-    shown = {night_of[session] for session in sessions or sorted(known)[-1:]}
+    night_of = nights_of(series)
+    shown = {night_of.get(session) for session in sessions or [max(night_of)]}
     found.flagged = [flag for flag in found.flagged if flag.until is None or flag.night in shown]
-    if history.source.is_dir():
-        night = found.nights[-1]
-        tonight = tuple(session for session, of in night_of.items() if of == night)
-        records = history.records(replace(select, sessions=tonight))
-        found.flagged += settings.differing(records, night)
+    found.flagged += settings.of_night(history, select, night_of, found.nights[-1])
     for flag in found.flagged:
         flag.waive(accepted)
     return found

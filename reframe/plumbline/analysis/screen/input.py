@@ -159,12 +159,12 @@ def of_series(found: Iterable[Series], last: str = "") -> Iterator[Group]:
         looks back to are used.
     """
     found = [series for series in found if series.better != "neither"]
+    night_of = nights_of(found)
     by_figure: dict[_Key, list[Series]] = collections.defaultdict(list)
     for series in found:
         key = series.key
         by_figure[(key.system, key.partition, key.environment, key.check, key.metric, key.placement,
                    key.conditions, series.better)].append(series)  # fmt: skip
-    night_of = nights([session for series in found for session in series.sessions.tolist()])
     latest = sorted({night for session, night in night_of.items() if not last or session <= last})
     kept = {*latest[-MEMORY:]}
     night_of = {session: night for session, night in night_of.items()
@@ -186,9 +186,9 @@ def _size_of(listed: list[Series], night_of: dict[str, str]) -> int:
     judged again."""
     last: dict[int, str] = {}
     for series in listed:
-        nights_of = (night_of.get(session, "") for session in series.sessions.tolist())
+        measured = (night_of.get(session, "") for session in series.sessions.tolist())
         size = series.key.size
-        last[size] = max(last.get(size, ""), max(nights_of, default=""))
+        last[size] = max(last.get(size, ""), max(measured, default=""))
     newest = max(last.values())
     sizes = [size for size, night in last.items() if night == newest]
     return min(sizes) if listed[0].better == "lower" else max(sizes)
@@ -309,6 +309,13 @@ def nights(sessions: Iterable[str]) -> dict[str, str]:
             first, began = session, start
         found[session] = first
     return found
+
+
+def nights_of(found: Iterable[Series]) -> dict[str, str]:
+    """Return the night of each session with a figure that is screened: those that are better
+    neither higher nor lower are not, and begin no night."""
+    return nights(session for series in found if series.better != "neither"
+                  for session in series.sessions.tolist())  # fmt: skip
 
 
 def natural(text: str) -> list[tuple[int, int, str]]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from plumbline.analysis.screen.detection import FEWEST
 from plumbline.analysis.screen.finding import Flag
 from plumbline.check import network, throttling
 from plumbline.check.record import Record
+from plumbline.history.history import History
+from plumbline.history.series import Selection
 
 #: The facts that peers have in common, by their prefix: of an Ethernet or InfiniBand interface, and
 #: of a bond; of a GPU; of the CPUs.
@@ -25,6 +28,20 @@ COMPARED = {
 
 #: Share of the nodes that must agree. As for values, up to a quarter may be wrong at once.
 AGREE = 0.75
+
+
+def of_night(
+    history: History, select: Selection, night_of: Mapping[str, str], night: str
+) -> list[Flag]:
+    """Return the flags of :func:`differing` of a night; none of a CSV file, which has no facts.
+
+    :arg night_of: of each session.
+    """
+    tonight = tuple(session for session, of in night_of.items() if of == night)
+    # Without a session, those of all nights would be selected.
+    if not tonight or history.from_csv:
+        return []
+    return differing(history.records(replace(select, sessions=tonight)), night)
 
 
 def differing(records: Iterable[Record], night: str) -> list[Flag]:

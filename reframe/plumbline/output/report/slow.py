@@ -171,7 +171,7 @@ def of_system(
     chosen = _since(select, state, _SPAN)
     series = history.of_units(chosen)
     nodes = {one.key: screen.nodes_of([one]) for one in series}
-    night_of = screen.nights({str(name) for one in series for name in one.sessions})
+    night_of = screen.nights_of(series)
     if len(set[str]().union(*nodes.values())) < FEWEST:
         return Screened()
     switches = screen.by_name({state.system}, screen.nodes_of(series))
@@ -184,7 +184,7 @@ def of_system(
     oldest = str(state.latest.end - np.timedelta64(RECENT)).replace("-", "").replace(":", "")
     older = [flag for flag in found.flagged if flag.until is not None and flag.until < oldest]
     flags = [flag for flag in found.flagged if flag not in older]
-    flags += _settings(history, chosen, found.nights[-1], night_of)
+    flags += settings.of_night(history, chosen, night_of, found.nights[-1])
     for flag in flags:
         flag.waive(known, day)
     return dataclasses.replace(screened(state.system, nodes, flags, older), judged=not found.unsure)
@@ -204,16 +204,6 @@ def _since(select: Selection, state: SystemState, span: datetime.timedelta) -> S
     return dataclasses.replace(
         select, system=literal(state.system), since=max(filter(None, (select.since, since)))
     )
-
-
-def _settings(
-    history: History, chosen: Selection, night: str, night_of: Mapping[str, str]
-) -> list[Flag]:
-    """Return the settings that differ between peers on a night, of which records alone tell."""
-    if not history.source.is_dir():
-        return []
-    tonight = tuple(session for session, of in night_of.items() if of == night)
-    return settings.differing(history.records(dataclasses.replace(chosen, sessions=tonight)), night)
 
 
 def screened(
