@@ -22,6 +22,7 @@ from plumbline.analysis.screen import (
     of_topology,
     repeats,
     screen,
+    screen_history,
     settings,
 )
 from plumbline.analysis.screen.combination import combine
@@ -1068,6 +1069,21 @@ def test_pairs_of_the_history_flag_the_node(tmp_path):
     remember(tmp_path, fleet, location="pairs")
     done = command("--from", tmp_path, "--format", "json")
     assert [(o["kind"], o["node"]) for o in json.loads(done.out)] == [("node", "n007")]
+
+
+def test_a_slow_pair_of_three_samples_is_flagged_by_the_report_too(tmp_path):
+    """On its first night, of one record of all pairs."""
+    fleet = Fleet(34, nodes=64, nights=1, noise=0.01)
+    pair = tuple(sorted(rounds(fleet.names, seed=1000 * fleet.seed)[0][0]))
+    fleet.slow[pair] = 0, 0.15
+    foms = [figure(value, samples=[value] * 3, location=":".join(unit))
+            for (_, unit), (value,) in fleet.pairs().pairs.items()]  # fmt: skip
+    session = "20261101T220000Z-000000"
+    write(tmp_path, [measured(session, 0, fleet.names, foms)], plan(session, [], system="big"))
+    with History(tmp_path) as history:
+        state = SystemState("big", history.sessions()[-1], [], None, [])
+        found = screen_history(history, Selection()), of_system(history, state, Selection())
+    assert [{flag.name for flag in one.now} for one in found] == [{pair}] * 2
 
 
 def test_pairs_and_nodes_that_a_run_measured_are_screened(tmp_path):

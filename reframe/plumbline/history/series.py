@@ -90,6 +90,8 @@ class Series:
     across: np.ndarray | None = None
     #: Whether each passed, but is within the warning band.
     near_bound: np.ndarray | None = None
+    #: Number of samples of each value, also where they are not read.
+    taken: np.ndarray | None = None
 
     def before(self, time: np.datetime64) -> Series:
         """Return the values that were measured before a time."""

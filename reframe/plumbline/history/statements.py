@@ -77,7 +77,7 @@ VALUES = f"""
 SELECT file, hash(verdict, reference, build, nodes, unit) AS texts, time AS times,
     value AS "values", coalesce(lower, 'nan') AS lower, coalesce(upper, 'nan') AS upper,
     coalesce(ceiling, 'nan') AS ceiling, coalesce(across, -1) AS across,
-    coalesce(near_bound, false) AS near_bound SAMPLES
+    coalesce(near_bound, false) AS near_bound, coalesce(len(samples), 0)::INTEGER AS taken SAMPLES
 FROM flat WHERE {MEASUREMENTS} AND WANTED
 ORDER BY {NUMBER}, {ORDER}
 """

@@ -177,7 +177,7 @@ def screen_history(
     :arg accepted: waivers; what they cover today has its waiver.
     :raises Fault: if such a session is not selected, or nothing has peers.
     """
-    series = history.series(select)
+    series = history.series(select, samples=False)
     known = {session for item in series for session in item.sessions.tolist()}
     if unknown := [session for session in sessions if session not in known]:
         raise Fault(

@@ -282,9 +282,9 @@ def _add_pair(group: Callable[[str], Group], series: Series, night_of: dict[str,
     """
     pair = tuple(sorted(series.key.location.split(":"), key=natural))
     numbers = [-1] * len(series.values) if series.across is None else series.across.tolist()
-    samples = series.samples or [[]] * len(series.values)
-    for session, value, across, of in zip(
-        series.sessions.tolist(), series.values.tolist(), numbers, samples, strict=True
+    taken = [1] * len(series.values) if series.taken is None else series.taken.tolist()
+    for session, value, across, samples in zip(
+        series.sessions.tolist(), series.values.tolist(), numbers, taken, strict=True
     ):
         if session in night_of and value > 0:
             # Pairs within racks and between racks are no peers: uplinks may carry less.
@@ -293,7 +293,7 @@ def _add_pair(group: Callable[[str], Group], series: Series, night_of: dict[str,
             peers.pairs.setdefault(at, []).append(value)
             if across > 0:
                 peers.across[at] = across
-            if len(of) >= STEADY:
+            if samples >= STEADY:
                 peers.steady.add(at)
 
 

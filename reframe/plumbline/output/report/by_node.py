@@ -133,6 +133,7 @@ def of_pairs(members: list[Series], night_of: Mapping[str, str]) -> list[Series]
             members[0], key=dataclasses.replace(members[0].key, location="", node=name),
             **{column_: whole[start:end] for column_, whole in of_night.items()},
             nodes=np.full(end - start, name, object), samples=[], across=None, near_bound=None,
+            taken=None,
         )
         for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True)
     ]  # fmt: skip
