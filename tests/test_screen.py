@@ -351,6 +351,18 @@ def test_two_generations_of_hardware_are_compared_apart(share):
     assert f"{int(200 * share)} slower" in message
 
 
+@pytest.mark.parametrize("name", ["n000", "n199"])
+def test_a_node_that_came_later_is_compared_with_its_own_generation(name):
+    fleet = Fleet(24, nodes=200, nights=12, noise=0.01, slow={("n007",): (6, 0.1)})
+    fleet.of_nodes[:100] *= 0.8
+    group = fleet.values()
+    for night in range(6):
+        del group.values[f"{night}", (name,)]
+    screening = found(group)
+    assert who(screening) == {("node", ("n007",))}
+    assert "100 slower and 100 faster" in screening.messages[0]
+
+
 @pytest.mark.parametrize("since", [0, 6])
 def test_a_fifth_of_the_nodes_slow_at_once_is_flagged(since):
     slow = {(f"n{i:03d}",): (since, 0.10) for i in range(0, 200, 5)}

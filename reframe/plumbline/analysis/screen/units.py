@@ -24,7 +24,27 @@ from plumbline.core.text import pluralize
 Name = tuple[str, ...]
 #: Note of a unit that no figure alone shows.
 _TOGETHER = "not certain from any figure alone"
+#: Nights that show two kinds of hardware.
+_FIRST = 5
 _PLURAL = {"node": "nodes", "gpu": "GPUs", "link": "links", "switch": "switches"}
+
+
+def _with_later(
+    slower: np.ndarray, levels: np.ndarray, values: np.ndarray, kinds: np.ndarray
+) -> np.ndarray:
+    """Return which units are of the slower of two kinds of hardware, also of those that the first
+    nights do not have: their own first nights are nearer to the one or to the other kind.
+
+    :arg slower: which are, of those with a level on the first nights.
+    """
+    known = np.isfinite(levels)
+    faster = np.where(known & ~slower, values, np.nan)
+    common, count = detection.common_mode(faster, kinds)
+    above = values - np.where(count > 0, common, np.nan)[:, kinds]
+    early = np.cumsum(np.isfinite(above), axis=0) <= _FIRST
+    own = detection.median(np.where(early, above, np.nan), axis=0)
+    apart = np.median(levels[slower]) - np.median(levels[known & ~slower])
+    return np.where(known, slower, own < apart / 2)
 
 
 class PeerGroup:
@@ -148,11 +168,13 @@ class PeerGroup:
         # A place that only a few nodes have has too few peers.
         if len(number) > 1 and np.bincount(kinds).min() < detection.FEWEST:
             kinds[:] = 0
-        first = values[np.flatnonzero(np.isfinite(values).any(axis=1))[:5]]
+        first = values[np.flatnonzero(np.isfinite(values).any(axis=1))[:_FIRST]]
         common, _ = detection.common_mode(first, kinds)
-        slower = detection.two_groups(detection.median(first - common[:, kinds], axis=0))
+        levels = detection.median(first - common[:, kinds], axis=0)
+        slower = detection.two_groups(levels)
         if slower is None:
             return kinds
+        slower = _with_later(slower, levels, values, kinds)
         self.report(
             f"two groups of {'GPUs' if len(units[0]) > 1 else 'nodes'}, {int(slower.sum())} slower "
             f"and {int((~slower).sum())} faster ones, probably two kinds of hardware: each is "
