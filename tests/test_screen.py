@@ -274,6 +274,19 @@ def test_a_link_has_its_whole_loss_and_its_pairs_none(loss):
     assert one.size == pytest.approx(loss, abs=0.015)
 
 
+def test_a_slow_link_between_nodes_without_other_partners_hides_nothing_else():
+    """On the last night one pair crosses it, whose nodes were measured with no other node."""
+    slow = {("link", "s03", "s07"): (1, 0.3), ("n200",): (2, 0.3)}
+    fleet = Fleet(36, nights=3, slow=slow)
+    group, of = fleet.pairs(), fleet.switch_of()
+    tonight = [pair for night, pair in group.pairs if night == "2"]
+    across = [pair for pair in tonight if {of[node] for node in pair} == {"s03", "s07"}]
+    for pair in tonight:
+        if pair != across[0] and (pair in across or {*pair} & {*across[0]}):
+            del group.pairs["2", pair]
+    assert who(found(group, fleet)) == {("link", ("s03", "s07")), ("node", ("n200",))}
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_too_few_peers_are_not_judged(count):
     fleet = Fleet(23, nodes=count, nights=10, slow={("n000",): (5, 0.5)})

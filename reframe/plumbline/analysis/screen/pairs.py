@@ -225,7 +225,9 @@ class PairGroup(PeerGroup):
                     and (spell.ended is None or row < spell.ended)}  # fmt: skip
             slow |= {unit for unit, p in tracker.suspects.get(row, ()) if p < 1e-3}
             units = [place.get(int(k), -1) for k in link]
-            loss = np.array([residual[row, used[u]] if u in slow else 0.0 for u in units])
+            # Only pairs of nodes with enough partners show what a link lost.
+            lost = np.nan_to_num(residual[row])
+            loss = np.array([lost[used[u]] if u in slow else 0.0 for u in units])
             if loss.any():
                 fits[row] = links.without(night, loss, len(of_switch))
 
