@@ -576,6 +576,19 @@ def test_a_value_of_three_samples_is_no_single_measurement():
     assert who(found(group)) == {("pair", pair)}
 
 
+def test_a_pair_that_shared_an_uplink_with_another_number_than_all_is_not_judged():
+    """It has no peers, and is as slow as before."""
+    fleet, pair = Fleet(34, nodes=64, nights=2, noise=0.01), ("n003", "n005")
+    group = fleet.pairs()
+    group.pairs |= {(night, pair): [70.0] for night in "01"}
+    group.steady = {*group.pairs}
+    group.across = dict.fromkeys(group.pairs, 4) | {("1", pair): 3}
+    screening = found(group)
+    assert [(one.name, one.since, one.until) for one in screening.flagged] == [(pair, "0", None)]
+    assert screening.few == {"1 pair": [""]}
+    assert not screening.unsure
+
+
 def test_healthy_racks_that_share_uplinks_flag_nothing():
     """With rounds that are arranged by the racks, or not."""
     for arranged in (True, False):

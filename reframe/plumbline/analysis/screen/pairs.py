@@ -99,12 +99,17 @@ class PairGroup(PeerGroup):
             ]
         fits = {}
         for row, listed in sorted(rows.items()):
-            first, second, logs, shared = (np.array(column) for column in zip(*listed, strict=True))
-            count = len({(min(a, b), max(a, b)) for a, b, *_ in listed})
-            if count < detection.FEWEST:
-                self.too_few(row, count, "pair")
-                continue
             # Pairs are peers of those that shared an uplink with as many others.
+            pairs = {(min(a, b), max(a, b)): across for a, b, _, across in listed}
+            numbers = collections.Counter(pairs.values())
+            alone = [across for across, number in numbers.items() if number == 1]
+            if len(pairs) - len(alone) < detection.FEWEST:
+                self.too_few(row, len(pairs), "pair")
+                continue
+            if alone:
+                self.too_few(row, len(alone), "pair")
+                listed = [one for one in listed if one[-1] not in alone]
+            first, second, logs, shared = (np.array(column) for column in zip(*listed, strict=True))
             _, kinds = np.unique(shared, return_inverse=True)
             logs = detection.relative(logs[None], kinds, self.group.better)
             fits[row] = links.fit(first, second, logs[0], len(number))
