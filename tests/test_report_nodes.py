@@ -33,6 +33,7 @@ from plumbline.output.report import (
     slow,
     triage,
 )
+from plumbline.output.report.status import SystemState
 from plumbline.placement.pairing import rounds
 from plumbline.reference.waivers import Waiver
 from reports import (  # noqa: F401 - fixtures
@@ -943,17 +944,33 @@ def test_a_flag_that_ended_long_ago_is_in_the_map_alone(tmp_path):
     assert re.findall('<rect x="(.*?)" y="3" width="(.*?)"', content) == [("12", "6")]
 
 
+@pytest.mark.parametrize(("later", "old"), [(6, False), (8, True)])
+def test_a_night_of_more_than_a_week_ago_tells_nothing_of_today(tmp_path, later, old):
+    random = np.random.default_rng(19)
+    nights = [{f"n{n}": 300 * random.normal(1, 0.003) for n in range(8)} for _ in range(3)]
+    with History(swept(tmp_path, *nights)) as history:
+        latest = history.sessions()[-1]
+        latest = replace(latest, end=latest.end + np.timedelta64(later, "D"))
+        state = SystemState("alder", latest, [], None, [])
+        found = slow.of_system(history, state, Selection())
+    assert (found.night[:8], found.old, found.judged) == ("20261122", old, not old)
+
+
 KNOWN = Waiver(
     id="cable", reason="a cable is worn", owner="me", expires=NOW.date(),
     match={"system": "alder", "node": "r1:r2", "results": ["slow"]},
 )  # fmt: skip
+
+#: A session.
+NIGHT = "20260920T020000Z-000001"
 
 
 @pytest.mark.parametrize(
     ("screened", "notes"),
     [
         (slow.Screened(), {"not-screened"}),
-        (slow.Screened(judged=True), {"no-slow-node"}),
+        (slow.Screened(night=NIGHT, judged=True), {"no-slow-node"}),
+        (slow.Screened(night=NIGHT, old=True), {"screened-before"}),
         (slow.Screened(links=[flag("link", "r1", "<r2>")], judged=True), {"slow-link"}),
         (slow.Screened(omitted=3, judged=True), {"more-slow-nodes", "no-slow-node"}),
         (
@@ -968,6 +985,7 @@ def test_slow_links_and_nodes_without_a_page_are_on_the_first_page(
     monkeypatch.setattr(slow, "of_system", lambda *_: screened)
     content = report_page(sessions_of(tmp_path, [{}])).read_text()
     section = content[content.index('aria-labelledby="slow"') :]
-    found = set(re.findall(r'data-note="([^"]*)"', section[: section.index("</section>")]))
-    assert found == notes
+    section = section[: section.index("</section>")]
+    assert {*re.findall(r'data-note="([^"]*)"', section)} == notes
+    assert ("2026-09-20" in section) == bool(screened.night)
     assert "<r2>" not in content

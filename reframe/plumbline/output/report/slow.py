@@ -25,7 +25,7 @@ from plumbline.history.rows import CaseRow
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output.report import charts, text
 from plumbline.output.report.figures import Panel
-from plumbline.output.report.status import SystemState, cases_of, literal, selected
+from plumbline.output.report.status import WINDOW, SystemState, cases_of, literal, selected
 from plumbline.output.report.usual import usual_values
 from plumbline.reference.waivers import Waiver
 
@@ -145,7 +145,9 @@ class Screened:
         more there are. :ivar links: flags of links and switches that are slow on the last night.
     :ivar now: all flags that are slow on the last night.
     :ivar framed: node -> flags that are on no page of it: they ended earlier, or it has none.
-    :ivar judged: whether the last night could be judged: enough nodes were measured, and not too
+    :ivar night: the last night on which anything is screened; empty without one.
+    :ivar old: whether it is too long ago to tell anything of today.
+    :ivar judged: whether it is not, and could be judged: enough nodes were measured, and not too
         many fell at once.
     """
 
@@ -154,6 +156,8 @@ class Screened:
     links: list[Flag] = field(default_factory=list)
     now: list[Flag] = field(default_factory=list)
     framed: dict[str, list[Flag]] = field(default_factory=dict)
+    night: str = ""
+    old: bool = False
     judged: bool = False
 
 
@@ -181,13 +185,23 @@ def of_system(
     found = screen.screen(groups, switches)
     if not found.nights:
         return Screened()
-    oldest = str(state.latest.end - np.timedelta64(RECENT)).replace("-", "").replace(":", "")
+    oldest = _began(state.latest.end - np.timedelta64(RECENT))
     older = [flag for flag in found.flagged if flag.until is not None and flag.until < oldest]
     flags = [flag for flag in found.flagged if flag not in older]
-    flags += settings.of_night(history, chosen, night_of, found.nights[-1])
+    night = found.nights[-1]
+    flags += settings.of_night(history, chosen, night_of, night)
     for flag in flags:
         flag.waive(known, day)
-    return dataclasses.replace(screened(state.system, nodes, flags, older), judged=not found.unsure)
+    old = night < _began(state.latest.end - WINDOW)
+    return dataclasses.replace(
+        screened(state.system, nodes, flags, older),
+        night=night, old=old, judged=not old and not found.unsure,
+    )  # fmt: skip
+
+
+def _began(time: np.datetime64) -> str:
+    """Return the beginning of the names of sessions that began at a time."""
+    return str(time.astype("datetime64[s]")).replace("-", "").replace(":", "")
 
 
 def series_of(history: History, select: Selection, one: SlowNode) -> list[Series]:
