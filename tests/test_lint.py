@@ -111,6 +111,11 @@ SYSTEM_FAULTS = [
     (lambda c: extras(c).update(memory="512GB"), f"{BATCH} extras.memory", "'512GB'"),
     (lambda c: extras(c).update(rack_pattern="a.*"), f"{BATCH} extras.rack_pattern", "'a.*'"),
     (
+        lambda c: extras(c).update(accepted_settings=["fab0.mtu"]),
+        f"{BATCH} extras.accepted_settings[0]",
+        "'fab0.mtu'",
+    ),
+    (
         lambda c: extras(c).update(variants={"v": {"envvars": {}, "conditions": {"a": "b"}}}),
         f"{BATCH} extras.variants.v",
         "'envvars'",

@@ -1102,6 +1102,20 @@ def test_the_settings_of_a_night_are_not_those_of_all_nights(tmp_path):
         assert of_system(history, state, Selection()).now == []
 
 
+def test_an_accepted_setting_is_no_difference_and_no_peer(monkeypatch):
+    """A quarter of the nodes, or more, is of another kind; one of them, and one other, is wrong."""
+    accepted = {"cpu": {"accepted_settings": ["fab0.mtu=1500", "eth*=missing"]}}
+    monkeypatch.setattr(settings, "extras_of", {"hill": accepted}.__getitem__)
+    mtus = ["9000"] * 4 + ["1500"] * 4 + ["576"]
+    hosts = {f"n{i}": {"net.fab0.mtu": mtu, "net.eth0.mtu": "1500"} for i, mtu in enumerate(mtus)}
+    del hosts["n4"]["net.eth0.mtu"]
+    record = Record.model_validate(case("s", "2026-11-01T00:00:00Z", hosts=hosts))
+    (flag,) = settings.differing([record], "1")
+    assert (flag.name, len(flag.evidence)) == (("n8",), 1)
+    accepted["cpu"] = {}
+    assert [one.name for one in settings.differing([record], "1")] == [("n4",)]
+
+
 def test_pairs_of_the_history_flag_the_node(tmp_path):
     fleet = Fleet(61, nodes=40, nights=2, noise=0.01, slow={("n007",): (1, 0.15)})
     remember(tmp_path, fleet, location="pairs")

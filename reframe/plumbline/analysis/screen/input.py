@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -354,18 +355,24 @@ def of_topology(path: Path) -> dict[str, str]:
     return found
 
 
+def extras_of(system: str) -> dict[str, dict[str, Any]]:
+    """Return the ``extras`` of each partition in a system's file, none without a file."""
+    path = paths.systems().find(f"{system}.yaml")
+    listed = read_yaml(path)["systems"][0].get("partitions", []) if path.exists() else []
+    return {partition["name"]: partition.get("extras", {}) for partition in listed}
+
+
 def by_name(systems: Iterable[str], nodes: Iterable[str]) -> dict[str, str]:
     """Return the rack of each node, by the ``rack_pattern`` of the systems' partitions.
 
     It is used as the switch, as a rack usually has one at its top.
     """
-    patterns = []
-    for system in sorted(set(systems)):
-        path = paths.systems().find(f"{system}.yaml")
-        if path.exists():
-            for partition in read_yaml(path)["systems"][0].get("partitions", []):
-                if pattern := partition.get("extras", {}).get("rack_pattern"):
-                    patterns.append(re.compile(pattern))
+    patterns = [
+        re.compile(pattern)
+        for system in sorted(set(systems))
+        for extras in extras_of(system).values()
+        if (pattern := extras.get("rack_pattern"))
+    ]
     found = {}
     for node in nodes:
         match = next((m for pattern in patterns if (m := pattern.match(node))), None)

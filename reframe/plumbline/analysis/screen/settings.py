@@ -8,15 +8,17 @@ has another MTU than the same interface of its peers is flagged on the night on 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from plumbline.analysis.screen.detection import FEWEST
 from plumbline.analysis.screen.finding import Flag
+from plumbline.analysis.screen.input import extras_of
 from plumbline.check import network, throttling
 from plumbline.check.record import Record
 from plumbline.history.history import History
 from plumbline.history.series import Selection
+from plumbline.reference.waivers import matches
 
 #: The facts that peers have in common, by their prefix: of an Ethernet or InfiniBand interface, and
 #: of a bond; of a GPU; of the CPUs.
@@ -47,6 +49,8 @@ def of_night(
 def differing(records: Iterable[Record], night: str) -> list[Flag]:
     """Return a flag for each node whose interfaces differ from those of its peers.
 
+    What the ``accepted_settings`` of the system file have is no difference.
+
     :arg records: of one night, oldest first. Peers are the nodes of one partition, and the last
         fact of a node counts.
     """
@@ -56,10 +60,11 @@ def differing(records: Iterable[Record], night: str) -> list[Flag]:
         for node, facts in record.hosts.items():
             of_partition.setdefault(node, {}).update(facts)
     found = []
-    for nodes in partitions.values():
+    for (system, partition), nodes in partitions.items():
+        accepted = extras_of(system).get(partition, {}).get("accepted_settings", [])
         differences: dict[str, list[str]] = defaultdict(list)
         for prefix in COMPARED:
-            for node, text in _of_kind(nodes, prefix):
+            for node, text in _of_kind(nodes, prefix, accepted):
                 differences[node].append(text)
         found += [
             Flag(night, "setting", (node,), 0.0, 1.0, night, evidence=evidence)
@@ -68,9 +73,11 @@ def differing(records: Iterable[Record], night: str) -> list[Flag]:
     return sorted(found, key=lambda flag: flag.name)
 
 
-def _of_kind(nodes: Mapping[str, Mapping[str, str]], prefix: str) -> Iterable[tuple[str, str]]:
+def _of_kind(
+    nodes: Mapping[str, Mapping[str, str]], prefix: str, accepted: Sequence[str]
+) -> Iterable[tuple[str, str]]:
     """Yield node and difference, of the facts with a prefix. A node without any of them did not
-    report them: the GPUs are read by cases on GPUs alone."""
+    report them: the GPUs are read by cases on GPUs alone. One with an accepted fact is no peer."""
     kind = {
         node: {
             name: value for name, value in facts.items()
@@ -80,13 +87,18 @@ def _of_kind(nodes: Mapping[str, Mapping[str, str]], prefix: str) -> Iterable[tu
     }  # fmt: skip
     reported = {node: facts for node, facts in kind.items() if facts}
     for fact in sorted({fact for facts in reported.values() for fact in facts}):
-        values = Counter(facts.get(fact, "") for facts in reported.values())
-        ((value, count),) = values.most_common(1)
+        name = fact.removeprefix(network.FACT)
+        texts = {node: facts.get(fact, "") for node, facts in reported.items()}
+        peers = {
+            node: text for node, text in texts.items()
+            if not any(matches(pattern, f"{name}={text or 'missing'}") for pattern in accepted)
+        }  # fmt: skip
+        value, count = next(iter(Counter(peers.values()).most_common(1)), ("", 0))
         works = not fact.endswith(".state") or value in network.UP
         # An interface or GPU that most nodes do not have, or a link that is down on most, is none.
-        agreed = value not in ("", "-1") and works and count >= AGREE * len(reported)
+        agreed = value not in ("", "-1") and works and count >= AGREE * len(peers)
         if agreed and count >= FEWEST - 1:
-            for node, facts in reported.items():
-                if (own := facts.get(fact, "")) != value:
-                    differs = f"{fact.removeprefix(network.FACT)} is {own or 'missing'}"
-                    yield node, f"{differs}; {value} on {count} of {len(reported)} nodes"
+            for node, text in peers.items():
+                if text != value:
+                    differs = f"{name} is {text or 'missing'}"
+                    yield node, f"{differs}; {value} on {count} of {len(peers)} nodes"
