@@ -97,12 +97,11 @@ def outcomes(site: Site, slow: dict[int, int], seed: int = SEED) -> dict[int, Co
     found: dict[int, Counter] = {lost: Counter() for lost in slow}
     for number in range(max(slow.values())):
         made = figures(site, np.random.default_rng((seed, number)))
-        fleets = [comparison.fleet_of(figure) for figure in made]
         for lost, count in slow.items():
             if number < count:
                 now = [replace(figure, now=figure.now + np.log1p(-LOSS) * (n < lost))
                        for n, figure in enumerate(made)]  # fmt: skip
-                compared = comparison.compare(now, fleets)
+                compared = comparison.compare(now)
                 names, _ = comparison.verdicts(compared, ["higher"] * len(now), MARGIN)
                 found[lost][_whole(names)] += 1
     return found

@@ -122,14 +122,9 @@ class Fleet:
     shift_df: float
 
 
-def compare(
-    figures: list[NodeFigure], fleets: list[Fleet | None] | None = None
-) -> list[tuple[Expected | None, Expected | None]]:
-    """Return the comparisons of each figure: with the unit's own nights, and with its peers.
-
-    :arg fleets: what the peers of each show, if :func:`fleet_of` was called already.
-    """
-    fleets = fleets or [fleet_of(figure) for figure in figures]
+def compare(figures: list[NodeFigure]) -> list[tuple[Expected | None, Expected | None]]:
+    """Return the comparisons of each figure: with the unit's own nights, and with its peers."""
+    fleets = [fleet_of(figure) for figure in figures]
     common = _common_part(figures, fleets)
     return [_expectations(f, fleet, common) for f, fleet in zip(figures, fleets, strict=True)]
 
@@ -148,7 +143,7 @@ def fleet_of(figure: NodeFigure) -> Fleet | None:
         rest = figure.values[:, [True, *faster]], figure.factors[:, [True, *faster]]
         return fleet_of(replace(figure, values=rest[0], factors=rest[1]))
     noise, df = _noise(residual, figure.factors[:, 1:], figure.floor)
-    spread = _spread(residual, figure.factors[:, 1:], noise)
+    spread = detection.spread_of(residual, figure.factors[:, 1:], math.sqrt(noise)) ** 2
     number = int(np.isfinite(residual[figure.recent | (np.arange(len(level)) == figure.tonight)])
                  .any(axis=0).sum())  # fmt: skip
     error = detection.MEDIAN * noise * float(np.median(figure.factors))
@@ -204,16 +199,6 @@ def _noise(residual: np.ndarray, factors: np.ndarray, floor: float) -> tuple[flo
     reach = CLIP * max(MAD_TO_STD * float(np.median(np.abs(found))), floor)
     scale = math.sqrt(float(np.mean(np.clip(found, -reach, reach) ** 2)))
     return max(scale, floor) ** 2, max(worth * len(found), 1.0)
-
-
-def _spread(residual: np.ndarray, factors: np.ndarray, noise: float) -> float:
-    """Return the variance of the peers' levels, without the noise in their means."""
-    weights = np.where(np.isfinite(residual), 1 / factors, 0.0)
-    weight = weights.sum(axis=0)
-    known = weight > 0
-    means = (weights * np.nan_to_num(residual)).sum(axis=0)[known] / weight[known]
-    wide = MAD_TO_STD * float(np.median(np.abs(means - np.median(means)))) if known.any() else 0.0
-    return max(wide**2 - noise * float(np.median(1 / weight[known])), 0.0) if known.any() else 0.0
 
 
 def _common_part(figures: list[NodeFigure], fleets: list[Fleet | None]) -> float:

@@ -176,7 +176,7 @@ def fit(table: FigureTable, out: np.ndarray, known: np.ndarray) -> Model:
     scale, freedoms = _by_others(steps, worth, count, noise, freedom, floor)
     own = np.where(known, np.nan, residual)
     precise = np.where(np.isfinite(own), 1 / factors, 0.0)
-    spread = _spread(np.where(out, np.nan, residual), factors, noise)
+    spread = spread_of(np.where(out, np.nan, residual), factors, noise)
     clipped = _clipped(own, residual, factors, noise, spread)
     zero = np.zeros((1, values.shape[1]))
     return Model(
@@ -330,7 +330,7 @@ def _by_others(
     return np.sqrt((freedoms * variance + USUAL_NOISE**2) / (freedoms + 1)), freedoms + 1
 
 
-def _spread(residual: np.ndarray, factors: np.ndarray, noise: float) -> float:
+def spread_of(residual: np.ndarray, factors: np.ndarray, noise: float) -> float:
     """Return the standard deviation of the units' levels, without the noise in their means; 0 for a
     single night, whose noise includes it."""
     if len(residual) < 2:
