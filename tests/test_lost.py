@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import json
 from pathlib import Path
@@ -14,7 +15,7 @@ from reframe.core import runtime
 from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
-from reframe.core.schedulers.pbs import PbsProJobScheduler
+from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler
 from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
 RUNLIMIT = "TERM_RUNLIMIT: job killed after reaching LSF run time limit"
@@ -51,7 +52,12 @@ The output (if any) is above this job summary.
 def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job that was submitted, on a scheduler that tells why its jobs were lost."""
     monkeypatch.setattr(scheduler, "get_option", lambda *_: ())
-    reason_of = {LsfJobScheduler: lost._reason_of_lsf, PbsProJobScheduler: lost._reason_of_pbs}
+    monkeypatch.setattr(lost, "notes", [])
+    reason_of = {
+        LsfJobScheduler: lost._reason_of_lsf,
+        PbsJobScheduler: lost._reason_of_pbs,
+        PbsProJobScheduler: lost._reason_of_pbs,
+    }
     for watched in (SlurmJobScheduler, scheduler):
         monkeypatch.setattr(watched, "poll", inspect.unwrap(watched.poll))
     if scheduler in reason_of:
@@ -61,7 +67,7 @@ def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jo
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     job = Job.create(scheduler(), LocalLauncher(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err", workdir=str(folder))  # fmt: skip
-    job._jobid = "8.pbs01" if scheduler is PbsProJobScheduler else "8"
+    job._jobid = "8.pbs01" if scheduler in (PbsJobScheduler, PbsProJobScheduler) else "8"
     for name in ("job.out", "job.err"):
         (folder / name).write_text("")
     return job
@@ -146,6 +152,73 @@ def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words
         assert job.exception is None
 
 
+#: What the real commands say if their server does not answer.
+NO_PBS = "echo 'qstat: cannot connect to server pbs01 (errno=111)' >&2; exit 255"
+NO_LSF = "echo 'Failed in an LSF library call: LIM is down; try later' >&2; exit 255"
+FINISHED = """echo '{"Jobs": {"8.pbs01": {"job_state": "F", "Exit_status": 0}}}'"""
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "program", "silent", "ended"),
+    [
+        (LsfJobScheduler, "bjobs", NO_LSF, "echo '8 user DONE batch'"),
+        (PbsJobScheduler, "qstat", NO_PBS, "exit 153"),
+        (PbsProJobScheduler, "qstat", NO_PBS.replace("255", "111"), FINISHED),
+    ],
+)
+def test_a_scheduler_that_does_not_answer_ends_no_job(
+    tmp_path: Path, monkeypatch, scheduler: type, program: str, silent: str, ended: str
+):
+    job = job_of(scheduler, tmp_path, monkeypatch)
+    command(tmp_path / program, silent)
+    for _ in range(2 * lost.MISSES):
+        job.scheduler.poll(job)
+        assert not job.scheduler.finished(job) and job.exception is None
+    assert len(lost.notes) == 1 and "does not answer" in lost.notes[0]
+    command(tmp_path / program, ended)
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and job.exception is None
+
+
+def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch):
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    command(tmp_path / "bjobs", "echo 'Job <8> is not found' >&2; exit 255")
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and not lost.notes
+
+
+@pytest.mark.parametrize("printed", ["", '{"pbs_version": "23.06.06"}'])
+def test_pbs_without_a_history_of_jobs(tmp_path: Path, monkeypatch, printed: str):
+    """`qstat -x` lists no job there, with exit code 0."""
+    job = job_of(PbsProJobScheduler, tmp_path, monkeypatch)
+
+    def answers(plain: str) -> None:
+        refusal = f"echo '{printed}'; echo 'PBS is not configured to maintain job history' >&2"
+        command(tmp_path / "qstat", f'case "$*" in -x*) {refusal};; *) {plain};; esac')
+
+    answers("echo 'Job Id: 8.pbs01'; echo '    job_state = R'")
+    job.scheduler.poll(job)
+    assert not job.scheduler.finished(job) and job.state == "RUNNING"
+    assert len(lost.notes) == 1 and "pbspro" in lost.notes[0]
+    answers("exit 153")
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and job.exception is None
+
+
+def test_a_job_without_output_that_pbs_no_longer_has(tmp_path: Path, monkeypatch):
+    """It was deleted before it ran. Its neighbour runs, though ReFrame has it as completed."""
+    job = job_of(PbsJobScheduler, tmp_path, monkeypatch)
+    neighbour = copy.copy(job)
+    reframe_patches.update_job(neighbour, jobid="9.pbs01")
+    (tmp_path / "job.out").unlink()
+    command(tmp_path / "qstat", '[ "$*" = "-f 9.pbs01" ] || exit 153')
+    for _ in range(lost.MISSES):
+        assert not job.scheduler.finished(job)
+        job.scheduler.poll(job, neighbour)
+    assert job.scheduler.finished(job) and job.exception.code == "job.ended-by-scheduler"
+    assert not job.scheduler.finished(neighbour) and neighbour.exception is None
+
+
 NO_CONTROLLER = """\
 echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2
 exit 1"""
@@ -158,7 +231,6 @@ exit 1"""
 @pytest.fixture
 def slurm_job(tmp_path: Path, monkeypatch) -> Job:
     """A job that squeue(1) listed as running, where Slurm has no accounting."""
-    monkeypatch.setattr(slurm_jobs, "notes", [])
     job = job_of(SqueueJobScheduler, tmp_path, monkeypatch)
     reframe_patches.update_job(job, submit_time=0)
     command(tmp_path / "squeue", "echo '8|RUNNING|n1|None'")
@@ -179,11 +251,11 @@ def test_a_job_that_squeue_does_not_list_runs(tmp_path: Path, slurm_job: Job, sq
     for scontrol in (shown("RUNNING"), shown("COMPLETED") + "\n" + shown("RUNNING")):
         command(tmp_path / "scontrol", scontrol)
         slurm_job.scheduler.poll(slurm_job)
-        assert not slurm_job.finished() and not slurm_jobs.notes
+        assert not slurm_job.finished() and not lost.notes
     command(tmp_path / "scontrol", NO_CONTROLLER)
     slurm_job.scheduler.poll(slurm_job)
     assert not slurm_job.finished()
-    assert "Unable to contact slurm controller" in slurm_jobs.notes[0]
+    assert "Unable to contact slurm controller" in lost.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -449,12 +449,12 @@ class Session(executors.TaskEventListener):
                 self.write(fields)
 
     def _note_warnings(self) -> bool:
-        """Note what Slurm, waivers and the clock show, and fail on skips and warnings under strict
-        rules. What ``Benchmark.skip_case`` would skip has failed already, and is no skip.
+        """Note what schedulers, waivers and the clock show, and fail on skips and warnings under
+        strict rules. What ``Benchmark.skip_case`` would skip has failed already, and is no skip.
 
         :returns: whether strict rules fail the session.
         """
-        self.notes += slurm_jobs.notes
+        self.notes += lost.notes
         self.notes += summary.waiver_notes(waivers.loaded(paths.reference()), self.records)
         jumped = time.time() - time.monotonic() - self._clock
         if abs(jumped) > _JUMP:

@@ -8,13 +8,15 @@ Flux :mod:`plumbline.site.schedulers`.
 from __future__ import annotations
 
 import functools
+import inspect
+import json
 import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import reframe.utility.osext as osext
-from reframe.core.exceptions import JobError
+from reframe.core.exceptions import JobError, JobSchedulerError, SpawnedProcessError
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
 
@@ -24,6 +26,17 @@ from plumbline.site.reframe_patches import pbs_schedulers, update_job, wrap_poll
 
 #: Registered when system files are validated.
 _PBS = pbs_schedulers()
+
+#: Consecutive polls for which PBS may not have a job whose output is missing before it counts as
+#: lost.
+MISSES = 10
+
+#: What qstat(1B) says of `-x` if PBS keeps no history: OpenPBS, src/lib/Liblog/pbs_messages.c. Its
+#: exit code is 0.
+NO_HISTORY = "not configured to maintain job history"
+
+#: What schedulers do not do in this session, a line each.
+notes: list[str] = []
 
 
 class Lost(JobError):
@@ -53,14 +66,7 @@ def watch() -> None:
 
 def _reporting(name: str, reason_of: Callable[[Job], str]) -> Callable:
     def polled(scheduler, jobs, poll):
-        try:
-            poll()
-        except KeyError as err:
-            if err.args != ("Exit_status",):
-                raise
-            # PBS has no exit status of a job that was deleted before it ran.
-            for job in jobs:
-                update_job(job, completed=job.completed or _never_ran(job))
+        _update(name, scheduler, jobs, poll)
         for job in jobs:
             ended = scheduler.finished(job) and not (
                 job.cancelled or getattr(job, "reason_known", False)
@@ -71,6 +77,57 @@ def _reporting(name: str, reason_of: Callable[[Job], str]) -> Callable:
                     update_job(job, exception=Lost(f"{name} reports {reason}", job.jobid))
 
     return polled
+
+
+def _update(name: str, scheduler, jobs: list, poll: Callable[[], None]) -> None:
+    """Update the states of jobs. If the scheduler does not answer they stay as they are: an error
+    would end the session and leave its jobs queued."""
+    try:
+        _poll(scheduler, jobs, poll)
+    except JobSchedulerError as err:
+        note(f"{name} does not answer ({last_line(str(err))}): waiting")
+    except SpawnedProcessError as err:
+        # bjobs(1) fails if LSF has forgotten a job.
+        gone = re.findall(r"^Job <(\d+)> is not found", err.stderr, re.M)
+        for job in jobs:
+            if job.jobid in gone:
+                update_job(job, state="COMPLETED", completed=True)
+        if not gone:
+            note(f"{name} does not answer ({last_line(err.stderr)}): waiting")
+    for job in jobs:
+        _end_without_output(name, scheduler, job)
+
+
+def _poll(scheduler, jobs: list, poll: Callable[[], None]) -> None:
+    try:
+        poll()
+    except (KeyError, json.JSONDecodeError) as err:
+        if err.args == ("Exit_status",):
+            # PBS has no exit status of a job that was deleted before it ran.
+            for job in jobs:
+                update_job(job, completed=job.completed or _never_ran(job))
+        elif isinstance(err, KeyError) and err.args != ("Jobs",):
+            raise
+        else:
+            # `qstat -x` lists none of them: PBS keeps no history of jobs, or no longer theirs.
+            if NO_HISTORY in osext.run_command(["qstat", "-x", jobs[0].jobid]).stderr:
+                note("PBS keeps no job history, which scheduler pbspro needs: set `scheduler: pbs`")
+            inspect.unwrap(_PBS[0].poll)(scheduler, *jobs)
+
+
+def _end_without_output(name: str, scheduler, job) -> None:
+    """End a job that PBS no longer has, such as one that was deleted before it ran: ReFrame's
+    scheduler ``pbs`` would wait for its output."""
+    waits = job.state == "COMPLETED" and not scheduler.finished(job)
+    job.misses = getattr(job, "misses", 0) + 1 if waits else 0
+    if job.misses >= MISSES and _is_unknown(job):
+        lost = Lost(f"{name} no longer has the job, and it has no output", job.jobid)
+        update_job(job, completed=True, exception=lost)
+
+
+def _is_unknown(job) -> bool:
+    # By ReFrame, all jobs have the state COMPLETED if qstat(1B) does not know one of them.
+    return osext.run_command(["qstat", "-f", job.jobid]).returncode in (153, 35)
 
 
 def _reason_of_lsf(job) -> str:
@@ -135,3 +192,14 @@ def command_output(*command: str) -> str:
         return osext.run_command([*command]).stdout
     except OSError:
         return ""
+
+
+def note(text: str) -> None:
+    """Add a line to the notes of the session, once, whatever reason it has in brackets."""
+    if text.partition(" (")[0] not in {known.partition(" (")[0] for known in notes}:
+        notes.append(text)
+
+
+def last_line(output: str) -> str:
+    """Return the last line of what a command printed."""
+    return "".join(output.strip().splitlines()[-1:])

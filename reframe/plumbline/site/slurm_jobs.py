@@ -15,7 +15,7 @@ from reframe.core.exceptions import JobError, SpawnedProcessError
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
-from plumbline.site.lost import Lost, command_output
+from plumbline.site.lost import Lost, command_output, last_line, note
 from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wrap_poll
 
 #: States of sacct(1), "JOB STATE CODES", of a job that did not end with its script.
@@ -26,9 +26,6 @@ LOST = frozenset(
 #: Consecutive polls in which sacct(1) may not list a job before the controller is asked: it does
 #: not list a job at once after its submission, and none if the clocks are a day apart.
 MISSES = 10
-
-#: Services of Slurm that did not answer in this session, a line each.
-notes: list[str] = []
 
 
 def watch() -> None:
@@ -64,8 +61,8 @@ def _by_sacct(_, jobs: list, poll: Callable[[], None]) -> None:
         poll()
     except SpawnedProcessError as err:
         failed = True
-        message = f"Slurm's accounting does not answer ({_last(err.stderr)})"
-        _note(f"{message}: the states of jobs are its controller's")
+        message = f"Slurm's accounting does not answer ({last_line(err.stderr)})"
+        note(f"{message}: the states of jobs are its controller's")
     for job in jobs:
         job.misses = 0 if job.state else getattr(job, "misses", 0) + 1
         update_job(job, state=job.state or before[job])
@@ -154,7 +151,7 @@ def _ask_controller(jobs: list) -> list:
         elif "Invalid job id" in done.stderr:
             unknown.append(job)
         else:
-            _note(f"Slurm's controller does not answer ({_last(done.stderr)}): waiting")
+            note(f"Slurm's controller does not answer ({last_line(done.stderr)}): waiting")
     return unknown
 
 
@@ -164,15 +161,6 @@ def _end_preempted(job) -> None:
     job.reason_known = True
     lost = Lost(f"Slurm reports {end_of(job)}", job.jobid)
     update_job(job, state="CANCELLED", exception=lost)
-
-
-def _note(text: str) -> None:
-    if text not in notes:
-        notes.append(text)
-
-
-def _last(output: str) -> str:
-    return "".join(output.strip().splitlines()[-1:])
 
 
 def _unavailable(partition) -> list[str]:
