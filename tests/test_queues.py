@@ -190,6 +190,10 @@ def test_queues_and_nodes_of_pbs(monkeypatch: pytest.MonkeyPatch):
     skipped = [line.partition(":")[0] for line in batch.messages if "skipped" in line]
     assert skipped == [f"partition {name}" for name in ("route", "small", "old", "none")]
     assert [q.queue for q in pbs.find(["own", "lost"]).queues] == ["own"]
+    # qstat -x ends with exit code 0 there.
+    answers["qstat -x 0"] = "qstat: PBS is not configured to maintain job history 0.pbs01\n"
+    unlisted = pbs.find(["own"])
+    assert unlisted.scheduler == "pbs" and "job history" in unlisted.messages[0]
     monkeypatch.setattr(pbs, "capture", lambda *words, **_: None)
     assert pbs.find([]) is None
 

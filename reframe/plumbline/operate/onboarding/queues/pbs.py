@@ -10,6 +10,7 @@ import re
 
 from plumbline.core.process import capture, one_line
 from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, mebibytes
+from plumbline.site import lost
 
 COMMAND = "qstat"
 
@@ -25,6 +26,10 @@ def find(wanted: list[str]) -> Batch | None:
     is_pbs = version.startswith("pbs_version")
     title = f"PBS {version.rpartition(' ')[2]}" if is_pbs else f"Torque, {version}"
     batch = Batch(title, "pbspro" if is_pbs else "torque", "mpiexec", of_mpi=True)
+    # No job has this number.
+    if is_pbs and lost.NO_HISTORY in (capture("qstat", "-x", "0", stderr=True) or ""):
+        batch.scheduler = "pbs"
+        batch.messages.append("PBS keeps no job history, which scheduler pbspro needs: pbs is used")
     for name in batch.chosen(queues, wanted):
         fields = queues[name]
         if why := _why_not(fields):
