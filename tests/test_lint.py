@@ -102,6 +102,8 @@ SYSTEM_FAULTS = [
     (lambda c: topology(c)["cores"].pop(), f"{BATCH} processor", "topology.cores "),
     (lambda c: topology(c).update(sockets=["0x3", "0x6"]), f"{BATCH} processor", ".sockets "),
     (lambda c: topology(c).update(numa_nodes=["0x3", "0xe"]), f"{BATCH} processor", ".numa_nodes "),
+    (lambda c: topology(c).update(cores=["0-3"]), f"{BATCH} processor.topology: ", "0x33"),
+    (lambda c: topology(c).update(caches=[{"num_cpus": 4}]), f"{BATCH} processor", ".caches: "),
     (
         lambda c: extras(c).update({"file-systems": {}}),
         "$.systems[0].partitions[0].extras",
@@ -156,6 +158,26 @@ SYSTEM_FAULTS = [
 def test_good_system():
     """Nothing is found where nothing is wrong."""
     assert list(system.faults(somewhere())) == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "level", "others"),
+    [
+        # Without SMT: ReFrame counts the CPUs that are offline too.
+        (["0x1", "0x2"], "0x3", {"num_cpus": 4}),
+        # POWER9 with one thread of four.
+        (["0x1", "0x10", "0x100"], "0x111", {"num_cpus": 12}),
+        (["0x1", "0x2"], "0x3", {}),
+    ],
+)
+@pytest.mark.parametrize("numa", [True, False])
+def test_cpus_that_are_online(cores: list[str], level: str, others: dict, numa: bool):
+    """A kernel without NUMA has no NUMA domains."""
+    content = somewhere()
+    masks = {"cores": cores, "sockets": [level], "numa_nodes": [level] if numa else []}
+    partition(content)["processor"] = others | {"topology": masks}
+    partition(content)["extras"] = {"placements": ["on-socket"]}
+    assert list(system.faults(content)) == []
 
 
 def test_a_process_manager_decides_over_the_launchers_name():

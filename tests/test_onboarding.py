@@ -17,10 +17,19 @@ from cluster import brought_up
 from conftest import BIN, ROOT, Done, Testbed
 from login_node import LoginNode
 from plumbline.core import process
-from plumbline.operate.onboarding import draft, modules, probing, queues, software, toolchains
+from plumbline.operate.onboarding import (
+    draft,
+    modules,
+    node,
+    probing,
+    queues,
+    software,
+    toolchains,
+)
 from plumbline.placement import placement
 from plumbline.placement.topology import Topology
 from plumbline.site import slurm
+from reframe.utility import cpuinfo
 from test_sbatch import MISSING, PATH, Cluster, controller
 
 #: Nodes of a controller alone: a partition of one kind, one of two kinds with features, one of two
@@ -368,3 +377,12 @@ def test_placements_need_no_numbering():
     topology = {"cores": [hex(1 << cpu) for cpu in range(8)], "sockets": ["0x55", "0xaa"]}
     real = placement.of_one_node(Topology.from_processor({"topology": topology}))
     assert draft._placements(node, None, {}) == [n for n in real if n != "numa-matrix"]
+
+
+def test_cpus_that_are_offline_are_not_reserved(monkeypatch):
+    """ReFrame counts them, as without SMT."""
+    real = cpuinfo.cpuinfo()
+    of_linux = real | {"num_cpus": 2 * real["num_cpus"]}
+    monkeypatch.setattr(cpuinfo, "cpuinfo", lambda: of_linux)
+    usable = node.described()["extras"].get("usable_cpus")
+    assert usable is None or len(usable) < real["num_cpus"]

@@ -202,8 +202,13 @@ def cpus_of_mask(mask: str) -> list[int]:
 
     >>> cpus_of_mask("0x13")
     [0, 1, 4]
+
+    :raises ValueError: if it is none.
     """
-    value = int(mask, 16)
+    try:
+        value = int(mask, 16)
+    except ValueError:
+        raise ValueError(f"{mask!r}: masks are hexadecimal, such as 0x33") from None
     return [bit for bit in range(value.bit_length()) if value >> bit & 1]
 
 

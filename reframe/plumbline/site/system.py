@@ -136,12 +136,31 @@ def _unbound(partition: dict, environments: dict) -> Iterator[str]:
 
 def _faults_of_topology(processor: dict, devices: list, extras: dict) -> Iterator[str]:
     topology = processor["topology"]
-    everything = set(range(processor["num_cpus"]))
-    for level in ("cores", "sockets", "numa_nodes"):
-        listed = [cpu for mask in topology.get(level, []) for cpu in cpus_of_mask(mask)]
-        # A NUMA domain may have memory and no core; no CPU is in two of them.
-        if len(listed) != len(set(listed)) or set(listed) != everything:
-            yield f"processor: topology.{level} must contain each of {len(everything)} CPUs once"
+    try:
+        # A kernel without NUMA has no NUMA domains.
+        listed = {
+            level: [cpu for mask in topology[level] for cpu in cpus_of_mask(mask)]
+            for level in ("cores", "sockets", "numa_nodes")
+            if topology.get(level)
+        }
+    except ValueError as err:
+        yield f"processor.topology: {err}"
+        return
+    if any(not {"type", "size"} <= set(cache) for cache in topology.get("caches", [])):
+        yield "processor: topology.caches: each needs a type, such as L3, and its size in bytes"
+        return
+    # num_cpus of ReFrame also counts CPUs that are offline, which are in no mask.
+    everything = set(listed.get("cores", []))
+    # A NUMA domain may have memory and no core; no CPU is in two of them.
+    wrong = [
+        f"topology.{level}" for level, cpus in listed.items()
+        if len(cpus) != len(set(cpus)) or set(cpus) != everything
+    ]  # fmt: skip
+    if wrong:
+        yield (
+            f"processor: {', '.join(wrong)} must contain each of the {len(everything)} CPUs of "
+            f"topology.cores once"
+        )
     strange = set(extras.get("usable_cpus", [])) - everything
     if strange:
         yield f"extras.usable_cpus: {sorted(strange)} are beyond the {len(everything)} CPUs"
