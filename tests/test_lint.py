@@ -104,6 +104,7 @@ SYSTEM_FAULTS = [
     (lambda c: topology(c).update(numa_nodes=["0x3", "0xe"]), f"{BATCH} processor", ".numa_nodes "),
     (lambda c: topology(c).update(cores=["0-3"]), f"{BATCH} processor.topology: ", "0x33"),
     (lambda c: topology(c).update(caches=[{"num_cpus": 4}]), f"{BATCH} processor", ".caches: "),
+    (lambda c: site(c)["partitions"].append(partition(c)), "partitions", "twice"),
     (
         lambda c: extras(c).update({"file-systems": {}}),
         "$.systems[0].partitions[0].extras",

@@ -386,3 +386,13 @@ def test_cpus_that_are_offline_are_not_reserved(monkeypatch):
     monkeypatch.setattr(cpuinfo, "cpuinfo", lambda: of_linux)
     usable = node.described()["extras"].get("usable_cpus")
     assert usable is None or len(usable) < real["num_cpus"]
+
+
+def test_partitions_have_names_of_their_own():
+    batch = queues.Batch("x", "pbs", "mpiexec")
+    for name in ("a.b", "a-b", "a_b", "a+b"):
+        batch.add(name, {"n1": (queues.Hardware(4), 0)}, "")
+    made = draft.Draft("x", {"systems": [{"partitions": []}], "environments": []})
+    draft._draft_queues(made, batch, {}, None)
+    names = [partition["name"] for partition in made.system["partitions"]]
+    assert names == ["a-b", "a-b-2", "a_b", "a-b-3"]

@@ -65,8 +65,12 @@ def faults(content: dict) -> Iterator[str]:
     if system["name"] != "local" and ".*" in system["hostnames"]:
         yield "hostnames: '.*' matches every host and would hide the systems after it"
     environments = {environment["name"]: environment for environment in content["environments"]}
-    if len(environments) != len(content["environments"]):
-        yield "environments: a name is used twice"
+    named = {"partitions": system["partitions"], "environments": content["environments"]}
+    yield from (
+        f"{kind}: a name is used twice"
+        for kind, listed in named.items()
+        if len({one["name"] for one in listed}) != len(listed)
+    )
     for partition in system["partitions"]:
         for fault in _faults_of_partition(partition, environments):
             yield f"partition {partition['name']}: {fault}"

@@ -182,6 +182,7 @@ def _draft_queues(
         raise Fault(
             "no partition to draft: " + "; ".join(drafted.messages), code="scheduler.no-partition"
         )
+    _name_apart(batch.queues)
     # A queue of several kinds of nodes is several partitions.
     queues = [queue.queue for queue in batch.queues]
     known = {queue.name: queue.name for queue in batch.queues}
@@ -194,6 +195,17 @@ def _draft_queues(
     inside = {known[name]: found for name, found in described.items()}
     for queue in batch.queues:
         _partition(drafted, batch, queue, inside.get(queue.name), probe)
+
+
+def _name_apart(queues: list[Queue]) -> None:
+    """Number the partitions that would have one name, such as those of the queues a.b and a-b."""
+    taken: set[str] = set()
+    for queue in queues:
+        name, number = queue.name, 1
+        while queue.name in taken:
+            number += 1
+            queue.name = f"{name}-{number}"
+        taken.add(queue.name)
 
 
 def _partition(
