@@ -202,6 +202,8 @@ def test_the_load_at_a_time_out(
     [
         (True, "local", True),
         (True, "mpiexec", True),
+        (True, "hydra", True),
+        (True, "openmpi", True),
         # Theta: its scheduler has no backend, and aprun takes tasks to compute nodes.
         (True, "alps", False),
         (True, "srun", False),

@@ -39,7 +39,7 @@ _SLACK = 0.5
 
 #: Launchers that start tasks on the machine where they are called. Cray's aprun starts them on
 #: compute nodes, also if ReFrame does not know the scheduler, such as Theta's.
-_HERE = ("local", "mpiexec", "mpirun", "mpirun-intelmpi", "mpirun-openmpi")
+_HERE = ("hydra", "local", "mpiexec", "mpirun", "mpirun-intelmpi", "mpirun-openmpi", "openmpi")
 
 
 def is_here(partition) -> bool:
