@@ -139,6 +139,17 @@ def shorten(names: Iterable[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
+def natural(text: str) -> list[tuple[int, str]]:
+    """Return a key that sorts texts by the numbers in them.
+
+    >>> sorted(["n10", "n2"], key=natural)
+    ['n2', 'n10']
+    """
+    # Texts and numbers take turns; one of them may be empty.
+    parts = enumerate(re.split(r"(\d+)", text))
+    return [(int(part), "") if place % 2 else (0, part) for place, part in parts]
+
+
 def csv_cell(value: object) -> object:
     """Return a value as a CSV cell that is safe to open in a spreadsheet.
 

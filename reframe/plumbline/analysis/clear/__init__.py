@@ -31,9 +31,9 @@ from plumbline.analysis.clear.comparison import (
     verdicts,
 )
 from plumbline.analysis.screen import detection, repeats
-from plumbline.analysis.screen.input import NIGHT_HOURS, Group, natural, of_series
+from plumbline.analysis.screen.input import NIGHT_HOURS, Group, of_series
 from plumbline.core.errors import Fault
-from plumbline.core.text import pluralize, printable
+from plumbline.core.text import natural, pluralize, printable
 from plumbline.history.history import History
 from plumbline.history.rows import CaseId, CaseRow, SessionRow
 from plumbline.history.series import Selection, Series

@@ -19,7 +19,6 @@ from plumbline.analysis.screen.input import (
     by_name,
     is_of,
     joined,
-    natural,
     nights,
     nights_of,
     nodes_of,
@@ -31,7 +30,7 @@ from plumbline.analysis.screen.pairs import PairGroup
 from plumbline.analysis.screen.repeats import Cells
 from plumbline.core import pool
 from plumbline.core.errors import Fault
-from plumbline.core.text import shorten, suggest
+from plumbline.core.text import natural, shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.reference.waivers import Waiver

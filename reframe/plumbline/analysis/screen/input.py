@@ -16,6 +16,7 @@ from plumbline.analysis.screen.detection import MEMORY
 from plumbline.analysis.screen.links import PARTNERS
 from plumbline.core import csvfile, paths
 from plumbline.core.errors import UnreadableFile, WrongFile
+from plumbline.core.text import natural
 from plumbline.core.yamlfile import read_yaml
 from plumbline.history.series import Key, Series
 
@@ -317,12 +318,6 @@ def nights_of(found: Iterable[Series]) -> dict[str, str]:
     neither higher nor lower are not, and begin no night."""
     return nights(session for series in found if series.better != "neither"
                   for session in series.sessions.tolist())  # fmt: skip
-
-
-def natural(text: str) -> list[tuple[int, int, str]]:
-    """Sort key: n2 before n10, and dates and numbers by value."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part)
-            for part in re.split(r"(\d+)", text) if part]  # fmt: skip
 
 
 def of_topology(path: Path) -> dict[str, str]:

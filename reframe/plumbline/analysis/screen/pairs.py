@@ -11,10 +11,10 @@ import numpy as np
 from plumbline.analysis.screen import detection, links, uplinks
 from plumbline.analysis.screen.detection import FigureTable
 from plumbline.analysis.screen.finding import Flag
-from plumbline.analysis.screen.input import natural
 from plumbline.analysis.screen.links import PairFit
 from plumbline.analysis.screen.tracking import Tracker, track
 from plumbline.analysis.screen.units import Name, PeerGroup
+from plumbline.core.text import natural
 
 #: Note of a pair of which either node may be the slow one.
 _UNRESOLVED = (

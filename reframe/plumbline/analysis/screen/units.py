@@ -15,11 +15,11 @@ from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.screen.combination import combine
 from plumbline.analysis.screen.detection import FigureTable
 from plumbline.analysis.screen.finding import Flag
-from plumbline.analysis.screen.input import Group, natural
+from plumbline.analysis.screen.input import Group
 from plumbline.analysis.screen.repeats import Cells
 from plumbline.analysis.screen.tracking import Tracker, track
 from plumbline.analysis.stats import without_warnings
-from plumbline.core.text import pluralize
+from plumbline.core.text import natural, pluralize
 
 Name = tuple[str, ...]
 #: Note of a unit that no figure alone shows.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plumbline.core.process import capture
+from plumbline.core.text import natural
 from plumbline.operate.onboarding.modules import Module, Modules
 from plumbline.software import externals
 
@@ -84,11 +85,6 @@ class Toolchain:
 def model_of(gpu: str) -> str:
     """Return the programming model of GPUs of an architecture; empty if there is none."""
     return "cuda" if gpu.startswith("sm_") else "hip" if gpu.startswith("gfx") else ""
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts names by the numbers in them."""
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
 
 
 def mpi_modules(listed: list[str]) -> dict[str, str]:
