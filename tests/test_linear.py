@@ -10,6 +10,7 @@ import pytest
 import records
 from plumbline.check import record
 from plumbline.output import export
+from plumbline.site import slurm
 
 #: What four times as much may take at most, as a multiple: its square would be 16.
 MOST = 10
@@ -43,3 +44,14 @@ def test_junit_of_many_cases() -> None:
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (502, 0, 169, 333)
     assert [case.name for case in suite][:2] == ["check 0", "check 1"]
     assert suite.time == 500
+
+
+@pytest.mark.holds("linear")
+def test_kinds_of_many_nodes() -> None:
+    """Half of a partition's nodes have a GPU."""
+    nodes = [
+        slurm.SlurmNode(f"n{number}", "p", 2, 4, 1, 1000, ("", number % 2), ("a",), "idle", "none")
+        for number in range(4000)
+    ]
+    assert ratio(lambda count: slurm.kinds("p", nodes[:count]), 1000) < MOST
+    assert [len(kind.nodes) for kind in slurm.kinds("p", nodes)] == [2000, 2000]

@@ -177,7 +177,8 @@ def kinds(partition: str, nodes: Iterable[SlurmNode]) -> list[Kind]:
     found = []
     for group in sorted(groups.values(), key=len, reverse=True):
         common = set.intersection(*(set(node.features) for node in group))
-        others = {f for node in members if node not in group for f in node.features}
+        hardware = group[0].hardware
+        others = {f for node in members if node.hardware != hardware for f in node.features}
         own = sorted(feature for feature in common - others if is_shell_safe(feature))
         constraint = "" if len(groups) == 1 else own[0] if own else None
         found.append(Kind(tuple(group), constraint))
