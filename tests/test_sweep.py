@@ -158,6 +158,17 @@ def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
     assert out.keys() == {"n$(x)"}
 
 
+@pytest.mark.parametrize("access", [
+    ["--partition=q", "--account=climate-prod"],
+    ["--partition=q", "--qos=ABC-CPU"],
+    ["--account=climate-prod", "-p q", "-C a"],
+    ["--partition=other", "-pq"],
+])  # fmt: skip
+def test_options_that_end_like_a_partition_or_a_constraint(monkeypatch, access: list):
+    monkeypatch.setattr(slurm, "capture", ask({"sinfo": of_sinfo("idle"), "scontrol": ""}))
+    assert nodes.available(PARTITION | {"access": access}) == (["n1"], {})
+
+
 @pytest.mark.parametrize("access, code, name", [
     (["--partition=elsewhere"], "scheduler.no-node", "'elsewhere'"),
     (["--partition=q", "--constraint=a|b"], "scheduler.unsupported", "--constraint=a|b"),

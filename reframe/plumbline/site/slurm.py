@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from plumbline.core.errors import Fault
 from plumbline.core.process import capture, is_shell_safe, one_line
+from plumbline.core.text import natural
 
 #: Fields of sinfo(1), "--format": node, partition, sockets, cores of each, threads of each, MiB of
 #: memory, generic resources, features, state, reason. The last may have any character.
@@ -20,9 +21,9 @@ _FIELDS = "%N|%R|%X|%Y|%Z|%m|%G|%f|%T|%E"
 _UP = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
 _FLAGS = "*~#!%$@^+-"
 
-#: Options of sbatch(1).
-_PARTITION = re.compile(r"(?:-p\s*|--partition[= ])(\S+)")
-_CONSTRAINT = re.compile(r"(?:-C\s*|--constraint[= ])(\S+)")
+#: Options of sbatch(1). In others, such as --account=climate-prod, these letters mean nothing.
+_PARTITION = re.compile(r"(?:^|\s)(?:-p\s*|--partition[= ])(\S+)")
+_CONSTRAINT = re.compile(r"(?:^|\s)(?:-C\s*|--constraint[= ])(\S+)")
 
 
 @dataclass(frozen=True)
@@ -101,26 +102,31 @@ def members(access: Sequence[str], nodes: Iterable[SlurmNode]) -> dict[str, Slur
 
     :raises Fault: if that is not known.
     """
-    text = " ".join(access)
-    queue = _queue(text)
+    queue = named_partition(access) or _default_partition()
     selected = {node.name: node for node in nodes if node.partition == queue}
     if not selected:
         raise Fault(f"Slurm's partition {queue!r} has no node", code="scheduler.no-node")
-    for found in _CONSTRAINT.findall(text):
+    for found in _CONSTRAINT.findall(" ".join(access)):
         features = re.split("[&,]", found.strip("'\""))
         if not all(map(is_shell_safe, features)):
             raise Fault(
                 f"--constraint={found} cannot be resolved to nodes", code="scheduler.unsupported"
             )
         selected = {n: node for n, node in selected.items() if {*features} <= {*node.features}}
-    return dict(sorted(selected.items(), key=lambda item: _natural(item[0])))
+    return dict(sorted(selected.items(), key=lambda item: natural(item[0])))
 
 
-def _queue(access: str) -> str:
-    """Return Slurm's partition for a job with these options."""
-    found = _PARTITION.findall(access)
-    if found:
-        return found[-1].strip("'\"")
+def named_partition(access: Sequence[str]) -> str:
+    """Return the partition that options of sbatch(1) name; empty if they name none. The last
+    counts."""
+    return next(reversed(_PARTITION.findall(" ".join(access))), "").strip("'\"")
+
+
+def _default_partition() -> str:
+    """Return Slurm's partition for a job that names none.
+
+    :raises Fault: if there is none, or Slurm does not answer.
+    """
     known = partitions()
     if known is None:
         raise Fault(
@@ -135,10 +141,6 @@ def _queue(access: str) -> str:
     )
 
 
-def _natural(name: str) -> list:
-    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.split(r"(\d+)", name)]
-
-
 def _gpus(gres: str) -> tuple[str, int]:
     """Return ``("a100", 4)`` for ``gpu:a100:4(S:0-1)``; several types are added, without a name."""
     found = re.findall(r"(?:^|,)gpu(?::([^:,(]+))??(?::(\d+))?(?=[,(]|$)", gres)
@@ -151,8 +153,13 @@ def _shown(what: str) -> list[dict[str, str]] | None:
     output = capture("scontrol", "--oneliner", "show", what)
     if output is None:
         return None
-    words = (line.split() for line in output.splitlines())
-    return [dict(word.split("=", 1) for word in line if "=" in word) for line in words]
+    return [fields_of(line) for line in output.splitlines()]
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """Return the fields of a line of ``scontrol --oneliner``: name -> value, of a text its first
+    word."""
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
 
 
 def partitions() -> dict[str, dict[str, str]] | None:
@@ -233,7 +240,7 @@ def leaf_switches() -> dict[str, str]:
 
     found: dict[str, str] = {}
     for line in (capture("scontrol", "show", "topology") or "").splitlines():
-        fields = dict(word.partition("=")[::2] for word in line.split())
+        fields = fields_of(line)
         if fields.get("Level") == "0" and "Nodes" in fields:
             found |= dict.fromkeys(nodelist_expand(fields["Nodes"]), fields["SwitchName"])
     return found

@@ -15,6 +15,7 @@ from reframe.core.exceptions import JobError, SpawnedProcessError
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
+from plumbline.site import slurm
 from plumbline.site.lost import Lost, command_output, last_line, note
 from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wrap_poll
 
@@ -119,7 +120,7 @@ def _nodes(nodes: str) -> list[tuple[dict[str, str], str]]:
     found = []
     command = ["scontrol", "-o", "show", "node", *([nodes] if nodes else [])]
     for line in command_output(*command).splitlines():
-        fields = dict(re.findall(r"(\w+)=(\S+)", line))
+        fields = slurm.fields_of(line)
         # The last field, followed by time and user.
         reason = re.search(r"\bReason=(.*?)(?: \[.*)?$", line)
         if {"NodeName", "State"} <= set(fields):
@@ -136,7 +137,7 @@ def _ask_controller(jobs: list) -> list:
     unknown = []
     for job in jobs:
         done = osext.run_command(["scontrol", "-o", "show", "job", job.jobid])
-        lines = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in done.stdout.splitlines()]
+        lines = [slurm.fields_of(line) for line in done.stdout.splitlines()]
         # A line each of an array's jobs, or a heterogeneous job's components.
         if found := [fields for fields in lines if "JobState" in fields]:
             codes = [int(fields.get("ExitCode", "0").partition(":")[0]) for fields in found]
@@ -165,11 +166,11 @@ def _end_preempted(job) -> None:
 
 def _unavailable(partition) -> list[str]:
     """Return the nodes of a ReFrame partition on Slurm that take no jobs now, with the reasons."""
-    access = re.search(r"(?:--partition[= ]|-p ?)(\S+)", " ".join(partition.access))
+    queue = slurm.named_partition(partition.access)
     nodes = [
         fields["NodeName"]
         for fields, _ in _nodes("")
-        if access is None or access[1] in fields.get("Partitions", "").split(",")
+        if not queue or queue in fields.get("Partitions", "").split(",")
     ]
     return _not_up(",".join(nodes)) if nodes else []
 
