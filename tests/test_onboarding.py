@@ -196,13 +196,6 @@ def test_a_machine_without_a_scheduler(testbed: Testbed):
         assert f" {number} session" in step and ("--accept" in step) == (number == 3)
 
 
-@pytest.mark.parametrize("command, title", [*draft.OTHERS.items()])
-def test_other_schedulers_are_reported_as_not_probed(monkeypatch, command: str, title: str):
-    only(monkeypatch, command)
-    made = draft.draft("x")
-    assert [line for line in made.messages if line.startswith(title)]
-
-
 @pytest.mark.cluster
 def test_the_pages_lead_to_a_baseline_and_a_sweep(tmp_path: Path):
     """Each command of docs/onboarding.md and docs/sweep.md as it stands there, on a real cluster;

@@ -34,9 +34,6 @@ CONFIRM = "to be confirmed on the machine"
 #: Flux may run inside of another one's job.
 BATCH = (of_slurm, lsf, pbs, flux)
 
-#: Command of a batch system on login nodes -> its name. These are not asked.
-OTHERS = {"cobalt": "Cobalt"}
-
 #: ``max_jobs`` of a drafted partition.
 MAX_JOBS = 8
 
@@ -145,13 +142,6 @@ def _batch(drafted: Draft, wanted: list[str]) -> Batch | None:
 def _draft_this_machine(drafted: Draft) -> None:
     """Draft this machine alone, for which no batch system answers."""
     path = ("systems", 0, "partitions")
-    for title in [title for command, title in OTHERS.items() if shutil.which(command)]:
-        drafted.messages.append(
-            f"{title} is not asked: the draft has this node only. Add its queues as partitions, "
-            f"see docs/systems.md; `python -m plumbline.operate.onboarding.node` describes the "
-            f"node that it runs on"
-        )
-        drafted.comment(*path, text=f"{title}'s queues: {CONFIRM}.")
     for command in [module.COMMAND for module in BATCH if shutil.which(module.COMMAND)]:
         drafted.messages.append(f"{command} does not answer: the draft has this node only")
         drafted.comment(*path, text=f"The queues that {command} lists: {CONFIRM}.")
