@@ -381,11 +381,39 @@ def test_cpus_that_are_offline_are_not_reserved(monkeypatch):
     assert usable is None or len(usable) < real["num_cpus"]
 
 
+def empty() -> draft.Draft:
+    return draft.Draft("x", {"systems": [{"partitions": []}], "environments": []})
+
+
 def test_partitions_have_names_of_their_own():
     batch = queues.Batch("x", "pbs", "mpiexec")
     for name in ("a.b", "a-b", "a_b", "a+b"):
         batch.add(name, {"n1": (queues.Hardware(4), 0)}, "")
-    made = draft.Draft("x", {"systems": [{"partitions": []}], "environments": []})
+    made = empty()
     draft._draft_queues(made, batch, {}, None)
     names = [partition["name"] for partition in made.system["partitions"]]
     assert names == ["a-b", "a-b-2", "a_b", "a-b-3"]
+
+
+@pytest.mark.parametrize(("seen", "expected"), [(8, 8), (7, 7), (0, 8)])
+def test_gpus_that_a_probe_does_not_see(seen: int, expected: int):
+    """One fell off, or the job does not have the program that lists them."""
+    batch = queues.Batch("x", "slurm", "srun")
+    batch.add("q", {"n1": (queues.Hardware(4, gpus=("mi250x", 8)), 0)}, "")
+    cores = {"cores": [hex(1 << cpu) for cpu in range(4)], "sockets": ["0xf"]}
+    device = {"type": "gpu", "arch": "gfx90a", "num_devices": seen}
+    inside = {
+        "host": "n1",
+        "processor": {"num_cpus": 4, "topology": cores},
+        "devices": [device] if seen else [],
+        "extras": {},
+    }
+    made = empty()
+    draft._draft_queues(made, batch, {}, lambda _: inside)
+    (partition,) = made.system["partitions"]
+    assert [device["num_devices"] for device in partition["devices"]] == [expected]
+    assert ("arch" in partition["devices"][0]) == (seen > 0)
+    said = [line for line in made.messages if f"reports 8 GPUs, n1 has {seen}" in line]
+    assert len(said) == (seen != 8)
+    (comment,) = made.comments["systems", 0, "partitions", 0, "devices"]
+    assert ("gpu_affinity" in comment) == (seen == 0)

@@ -103,8 +103,8 @@ class Topology:
         level = max((c["type"] for c in caches), default="")
         last = [cache for cache in caches if cache["type"] == level]
         size = max((cache["size"] for cache in last), default=0)
-        every_cpu = sum(len(cpus_of_mask(mask)) for mask in topology["cores"])
-        count = every_cpu // last[0]["num_cpus"] if last and last[0].get("num_cpus") else 1
+        in_each = last[0].get("num_cpus") if last else 0
+        count = count_cpus(processor) // in_each if in_each else 1
         return cls(tuple(cores), size, max(count, 1))
 
     @classmethod
@@ -195,6 +195,12 @@ def _gpu_pair(count: int, name: str, pair: object) -> tuple[int, int]:
 
 #: No Linux kernel is built for more.
 _MAX_CPUS = 2**16
+
+
+def count_cpus(processor: dict[str, Any]) -> int:
+    """Return the number of CPUs of ReFrame's ``processor`` that are online. Its ``num_cpus`` counts
+    the others too, which are in no mask."""
+    return sum(len(cpus_of_mask(mask)) for mask in processor["topology"]["cores"])
 
 
 def cpus_of_mask(mask: str) -> list[int]:

@@ -25,7 +25,7 @@ from plumbline.operate.onboarding.modules import Module, Modules, available
 from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, flux, identifier, lsf, pbs
 from plumbline.operate.onboarding.queues import slurm as of_slurm
 from plumbline.placement import placement
-from plumbline.placement.topology import Topology
+from plumbline.placement.topology import Topology, count_cpus
 from plumbline.site import slurm
 
 CONFIRM = "to be confirmed on the machine"
@@ -265,18 +265,28 @@ def _hardware(
     as far as the batch system knows them."""
     extras: dict[str, Any] = {"memory": queue.memory * 2**20} if queue.memory > 1 else {}
     model, gpus = queue.hardware.gpus
+    device = {"type": "gpu", "num_devices": gpus} | ({"model": one_line(model)} if model else {})
+    devices = [device] if gpus else []
     if inside is None:
-        device = {"type": "gpu", "num_devices": gpus} | (
-            {"model": one_line(model)} if model else {}
-        )
-        return _processor(queue.hardware), [device] if gpus else [], extras
-    if inside["processor"]["num_cpus"] != queue.hardware.cpus > 0:
-        drafted.messages.append(
-            f"partition {queue.name}: the batch system reports {queue.hardware.cpus} CPUs, "
-            f"{one_line(str(inside.get('host')))} has {inside['processor']['num_cpus']}: "
-            f"the latter is drafted"
-        )
-    return inside["processor"], inside["devices"], extras | inside["extras"]
+        return _processor(queue.hardware), devices, extras
+    host, seen = one_line(str(inside.get("host"))), _num_gpus(inside)
+    for what, known, found in (
+        ("CPUs", queue.hardware.cpus, count_cpus(inside["processor"])),
+        ("GPUs", gpus, seen),
+    ):
+        if known and known != found:
+            which = "latter" if found else "former"
+            drafted.messages.append(
+                f"partition {queue.name}: the batch system reports {known} {what}, {host} has "
+                f"{found}: the {which} is drafted"
+            )
+    return inside["processor"], inside["devices"] if seen else devices, extras | inside["extras"]
+
+
+def _num_gpus(inside: dict) -> int:
+    """Return how many GPUs a node saw."""
+    gpus = [device for device in inside["devices"] if device.get("type") == "gpu"]
+    return sum(device.get("num_devices", 1) for device in gpus)
 
 
 def _comment_partition(
@@ -294,7 +304,7 @@ def _comment_partition(
     if queue.reserved:
         text = f"usable_cpus: Slurm reserves some ({queue.reserved}): {CONFIRM}."
         drafted.comment(*path, "extras", text=text)
-    if devices and inside:
+    if inside and _num_gpus(inside):
         links = inside.get("gpu_links") or {}
         listed = "; ".join(f"{name}: {one_line(str(link))}" for name, link in links.items())
         text = f"Classes of pairs, by their links: {listed or 'not known'}: {CONFIRM}."

@@ -13,7 +13,7 @@ from pathlib import Path
 from plumbline.core.errors import Fault, UnreadableFile, WrongFile
 from plumbline.parse import outputs
 from plumbline.placement import devices
-from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
+from plumbline.placement.topology import PlacementError, Topology, count_cpus
 from plumbline.site import configuration
 
 
@@ -40,8 +40,7 @@ def described() -> dict:
     extras = {**of_gpus, "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
     if (numbers := configuration.numa_numbers(processor)) != [*range(len(numbers))]:
         extras["numa_os_numbers"] = numbers
-    # num_cpus of ReFrame also counts CPUs that are offline, which are in no mask.
-    if len(usable) < sum(len(cpus_of_mask(mask)) for mask in processor["topology"]["cores"]):
+    if len(usable) < count_cpus(processor):
         extras["usable_cpus"] = usable
     return {
         "host": platform.node(),
