@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cluster import brought_up
-from conftest import BIN, ROOT, Done, Testbed
+from conftest import BIN, ROOT, Done, Testbed, fault_of
 from login_node import LoginNode
 from plumbline.core import process
 from plumbline.operate.onboarding import (
@@ -417,3 +417,13 @@ def test_gpus_that_a_probe_does_not_see(seen: int, expected: int):
     assert len(said) == (seen != 8)
     (comment,) = made.comments["systems", 0, "partitions", 0, "devices"]
     assert ("gpu_affinity" in comment) == (seen == 0)
+
+
+def test_why_a_node_was_not_described(monkeypatch, tmp_path: Path):
+    """The job says it in its output; and of one that waits, that it has to be cancelled."""
+    output = tmp_path / "node.json"
+    job = ["sh", "-c", f"echo 'GPU 3 is lost' > {output}; exit 1"]
+    fault_of(lambda: probing._submit(job, output), "scheduler.no-answer", "GPU 3 is lost")
+    monkeypatch.setattr(probing, "PATIENCE", 0.1)
+    waiting = ["sleep", "60"]
+    fault_of(lambda: probing._submit(waiting, output), "scheduler.no-answer", "0.1 s", "queued")

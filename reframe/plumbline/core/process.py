@@ -37,6 +37,11 @@ def capture(*command: str, stderr: bool = False) -> str | None:
     return done.stdout + done.stderr if stderr else done.stdout
 
 
+def last_line(output: str) -> str:
+    """Return the last line of what a command printed."""
+    return "".join(output.strip().splitlines()[-1:])
+
+
 def is_shell_safe(name: str) -> bool:
     """Return whether a name needs no quotes in a job script."""
     return SHELL_SAFE.fullmatch(name) is not None

@@ -20,6 +20,7 @@ from reframe.core.exceptions import JobError, JobSchedulerError, SpawnedProcessE
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
 
+from plumbline.core.process import last_line
 from plumbline.core.yamlfile import read_yaml
 from plumbline.parse import outputs
 from plumbline.site.reframe_patches import pbs_schedulers, update_job, wrap_poll
@@ -198,8 +199,3 @@ def note(text: str) -> None:
     """Add a line to the notes of the session, once, whatever reason it has in brackets."""
     if text.partition(" (")[0] not in {known.partition(" (")[0] for known in notes}:
         notes.append(text)
-
-
-def last_line(output: str) -> str:
-    """Return the last line of what a command printed."""
-    return "".join(output.strip().splitlines()[-1:])

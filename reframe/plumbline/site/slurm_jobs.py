@@ -15,8 +15,9 @@ from reframe.core.exceptions import JobError, SpawnedProcessError
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
+from plumbline.core.process import last_line
 from plumbline.site import slurm
-from plumbline.site.lost import Lost, command_output, last_line, note
+from plumbline.site.lost import Lost, command_output, note
 from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wrap_poll
 
 #: States of sacct(1), "JOB STATE CODES", of a job that did not end with its script.

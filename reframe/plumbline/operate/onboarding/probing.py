@@ -11,7 +11,9 @@ from pathlib import Path
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.core.process import last_line
 from plumbline.operate.onboarding import node
+from plumbline.parse import outputs
 
 #: Command that describes the node that it runs on.
 DESCRIBE = (".venv/bin/python", "-m", "plumbline.operate.onboarding.node")
@@ -102,13 +104,14 @@ def describe(partition: dict, show: Callable[[str], None]) -> dict:
                 code="scheduler.unsupported",
             )
         show(f"submitting: {shlex.join(words)}")
-        _submit(words)
+        _submit(words, file)
         return node.read(file)
 
 
-def _submit(words: list[str]) -> None:
+def _submit(words: list[str], output: Path) -> None:
     """Submit a job and wait for its end.
 
+    :arg output: the file with its output.
     :raises Fault: if it fails or does not end in time.
     """
     try:
@@ -116,10 +119,18 @@ def _submit(words: list[str]) -> None:
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
             check=False, errors="replace",
         )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as err:
+    except OSError as err:
         raise Fault(f"{words[0]}: {err}", code="scheduler.no-answer") from None
-    if done.returncode:
+    except subprocess.TimeoutExpired:
         raise Fault(
-            (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1],
+            f"{words[0]} did not end within {PATIENCE} s; its job may still be queued: cancel it",
             code="scheduler.no-answer",
-        )
+        ) from None
+    if done.returncode:
+        why = last_line(done.stderr) or f"exit code {done.returncode}"
+        try:
+            # The job itself says there what it lacks.
+            printed = last_line(outputs.read(output, errors="replace"))
+        except OSError:
+            printed = ""
+        raise Fault(": ".join(filter(None, [why, printed])), code="scheduler.no-answer")
