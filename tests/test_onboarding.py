@@ -427,3 +427,14 @@ def test_why_a_node_was_not_described(monkeypatch, tmp_path: Path):
     monkeypatch.setattr(probing, "PATIENCE", 0.1)
     waiting = ["sleep", "60"]
     fault_of(lambda: probing._submit(waiting, output), "scheduler.no-answer", "0.1 s", "queued")
+
+
+def test_the_default_plugin_of_srun_cannot_be_loaded(monkeypatch):
+    """No other is the default then."""
+    monkeypatch.setattr(slurm, "mpi_types", lambda: ["pmix", "pmix", "pmi2"])
+    monkeypatch.setattr(slurm, "loads_mpi", lambda name: name != "pmix")
+    monkeypatch.setattr(software, "mpi_on_path", lambda: ("mpich", "MPICH 4.2"))
+    made = empty()
+    draft._environments(made, modules.Modules("lmod"), queues.Batch("Slurm", "slurm", "srun"))
+    (on_path,) = [e for e in made.content["environments"] if e["name"] == "path"]
+    assert on_path["env_vars"] == [["SLURM_MPI_TYPE", "pmi2"]]

@@ -352,7 +352,8 @@ def _environments(drafted: Draft, modules: Modules, batch: Batch | None) -> None
         drafted.messages.append(f"srun --mpi: available: {listed}; default: {types[0]}")
         broken = [name for name in types[1:] if not slurm.loads_mpi(name)]
         if broken:
-            types = [name for name in types if name not in broken]
+            default = "none" if types[0] in broken else types[0]
+            types = [default, *(name for name in types[1:] if name not in broken)]
             drafted.messages.append(
                 f"srun --mpi: cannot be loaded, though listed: {', '.join(broken)}: not used; an "
                 f"MPI that needs it starts by its own mpirun (extras.launcher)"
