@@ -26,6 +26,7 @@ from plumbline.operate.onboarding import (
     software,
     toolchains,
 )
+from plumbline.operate.onboarding.queues import slurm as queues_of_slurm
 from plumbline.placement import placement
 from plumbline.placement.topology import Topology
 from plumbline.site import slurm
@@ -438,3 +439,20 @@ def test_the_default_plugin_of_srun_cannot_be_loaded(monkeypatch):
     draft._environments(made, modules.Modules("lmod"), queues.Batch("Slurm", "slurm", "srun"))
     (on_path,) = [e for e in made.content["environments"] if e["name"] == "path"]
     assert on_path["env_vars"] == [["SLURM_MPI_TYPE", "pmi2"]]
+
+
+@pytest.mark.parametrize(
+    ("accounting", "scheduler"),
+    [
+        ("accounting_storage/slurmdbd", "slurm"),
+        ("accounting_storage/none", "squeue"),
+        ("(null)", "squeue"),
+    ],
+)
+def test_scheduler_without_accounting(monkeypatch, accounting: str, scheduler: str):
+    answers = {
+        "sinfo": "n1|q|1|4|1|1000|(null)|a|idle|none\n",
+        "scontrol": f"PartitionName=q State=UP\nAccountingStorageType   = {accounting}\n",
+    }
+    monkeypatch.setattr(slurm, "capture", lambda *words, **_: answers.get(words[0]))
+    assert queues_of_slurm.find([]).scheduler == scheduler

@@ -25,7 +25,9 @@ def find(wanted: list[str]) -> Batch | None:
             "scontrol does not answer, although sinfo does: repeat the command when both answer",
             code="scheduler.no-answer",
         )
-    scheduler = "squeue" if slurm.setting("AccountingStorageType").endswith("/none") else "slurm"
+    # Newer versions print "(null)" for none. It is empty if scontrol fails.
+    accounting = slurm.setting("AccountingStorageType")
+    scheduler = "squeue" if accounting.endswith(("/none", "(null)")) else "slurm"
     batch = Batch(slurm.version(), scheduler, "srun", {"use_nodes_option": True})
     if not slurm.has_topology():
         batch.messages.append("Slurm knows no switches: `plumbline screen` cannot flag any")
