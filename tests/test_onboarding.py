@@ -24,6 +24,7 @@ from plumbline.operate.onboarding import (
     probing,
     queues,
     software,
+    steps,
     toolchains,
 )
 from plumbline.operate.onboarding.queues import slurm as queues_of_slurm
@@ -456,3 +457,9 @@ def test_scheduler_without_accounting(monkeypatch, accounting: str, scheduler: s
     }
     monkeypatch.setattr(slurm, "capture", lambda *words, **_: answers.get(words[0]))
     assert queues_of_slurm.find([]).scheduler == scheduler
+
+
+def test_a_system_file_without_environments():
+    content = {"systems": [{"name": "x", "partitions": [{"name": "node", "scheduler": "local"}]}]}
+    assert not steps.has_checks(content)
+    assert [*steps.open_items("x", content)]

@@ -25,7 +25,7 @@ SESSIONS = 3
 
 def has_checks(content: dict) -> bool:
     """Return whether any partition has a placement and an environment with a benchmark."""
-    known = {environment["name"]: environment for environment in content["environments"]}
+    known = {environment["name"]: environment for environment in content.get("environments", [])}
     return any(
         partition.get("extras", {}).get("placements")
         and any(_has_benchmark(content, known.get(n, {})) for n in partition.get("environs", []))
@@ -64,7 +64,7 @@ def open_items(name: str, content: dict) -> Iterator[str]:
                 f"{where}: neither extras.scratch nor extras.file_systems, so I/O checks are "
                 f"skipped: add a folder to write in"
             )
-    for environment in content["environments"]:
+    for environment in content.get("environments", []):
         features = {*environment.get("features", [])}
         if not features - MODELS and not environment.get("extras", {}).get("detect"):
             yield (
