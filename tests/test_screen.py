@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import shutil
 from collections import Counter
 
 import foreign
@@ -1024,6 +1025,27 @@ def test_sessions_of_the_history_are_screened_up_to_the_one_named(tmp_path):
     assert command(made[4], "--from", tmp_path).code == 0
     done = command(made[6], "--from", tmp_path, "--format", "json")
     assert [(o["night"], o["node"]) for o in json.loads(done.out)] == [(made[6], "n007")]
+
+
+def test_a_session_in_the_future_is_not_the_last_night(tmp_path):
+    """Its clock was wrong. On it the node that is slow now was as fast as the others."""
+    fleet = Fleet(60, nodes=20, nights=8, noise=0.01, slow={("n007",): (6, 0.15)})
+    first, *_, last = remember(tmp_path, fleet)
+    ahead = last.replace("2026", "2999")
+    folder = tmp_path / "sessions" / ahead
+    shutil.copytree(tmp_path / "sessions" / first, folder)
+    for path in folder.iterdir():
+        text = path.read_text().replace(first, ahead)
+        path.write_text(text.replace("2026-11-01T22:00:10Z", "2999-11-08T22:00:10Z"))
+    done = command("--from", tmp_path, "--format=json")
+    assert done.code == 1, done.output
+    assert [(o["node"], o["until"]) for o in json.loads(done.out)] == [("n007", None)]
+    assert ahead in done.err
+    with History(tmp_path) as history:
+        rows = {row.session: row for row in history.sessions()}
+        state = SystemState("big", rows[last], [], None, [rows[ahead]])
+        found = of_system(history, state, Selection())
+    assert [(one.node, found.night) for one in found.nodes] == [("n007", last)]
 
 
 NETWORK = {"net.fab0.mtu": "9000", "net.fab0.speed": "200000", "net.fab0.state": "up",

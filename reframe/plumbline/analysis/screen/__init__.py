@@ -6,6 +6,7 @@ peers. :func:`screen` judges each group night by night, and decides which unit e
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from plumbline.analysis.screen.input import (
     by_name,
     is_of,
     joined,
+    last_of,
     nights,
     nights_of,
     nodes_of,
@@ -30,7 +32,7 @@ from plumbline.analysis.screen.pairs import PairGroup
 from plumbline.analysis.screen.repeats import Cells
 from plumbline.core import pool
 from plumbline.core.errors import Fault
-from plumbline.core.text import natural, shorten, suggest
+from plumbline.core.text import natural, pluralize, shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.reference.waivers import Waiver
@@ -41,6 +43,7 @@ __all__ = [
     "Screening",
     "by_name",
     "is_of",
+    "last_of",
     "nights",
     "nights_of",
     "nodes_of",
@@ -171,7 +174,7 @@ def screen_history(
 
     Returns what is still slow, or was flagged in one of their nights.
 
-    :arg sessions: their names; the last one of the history by default.
+    :arg sessions: their names; by default the last one of the history that is not in the future.
     :arg switches: node -> its switch; from the names of the nodes if ``None``.
     :arg accepted: waivers; what they cover today has its waiver.
     :raises Fault: if such a session is not selected, or nothing has peers.
@@ -186,11 +189,19 @@ def screen_history(
         )
     if switches is None:
         switches = by_name({item.key.system for item in series}, nodes_of(series))
-    found = screen(of_series(series, max(sessions, default="")), switches)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    ahead = {row.session for row in history.sessions(select) if row.is_ahead(now)}
+    sessions = sessions or [last_of(series, ahead)]
+    found = screen(of_series(series, max(sessions)), switches)
     if not found.nights:
         raise Fault(NOTHING.format("the history"), code="history.no-peers")
+    if skipped := sorted(name for name in ahead if name > max(sessions)):
+        found.messages.append(
+            f"{pluralize(len(skipped), 'session')} in the future not judged, a clock was wrong: "
+            f"{shorten(skipped, 2)}"
+        )
     night_of = nights_of(series)
-    shown = {night_of.get(session) for session in sessions or [max(night_of)]}
+    shown = {night_of.get(session) for session in sessions}
     found.flagged = [flag for flag in found.flagged if flag.until is None or flag.night in shown]
     found.flagged += settings.of_night(history, select, night_of, found.nights[-1])
     for flag in found.flagged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -318,6 +318,15 @@ def nights_of(found: Iterable[Series]) -> dict[str, str]:
     neither higher nor lower are not, and begin no night."""
     return nights(session for series in found if series.better != "neither"
                   for session in series.sessions.tolist())  # fmt: skip
+
+
+def last_of(found: Iterable[Series], ahead: Collection[str]) -> str:
+    """Return the newest session with a figure that is screened.
+
+    :arg ahead: sessions in the future, as a clock was wrong: they count only if all are.
+    """
+    names = nights_of(found).keys()
+    return max(names - ahead, default=max(names, default=""))
 
 
 def of_topology(path: Path) -> dict[str, str]:

@@ -179,7 +179,7 @@ def of_system(
     if len(set[str]().union(*nodes.values())) < FEWEST:
         return Screened()
     switches = screen.by_name({state.system}, screen.nodes_of(series))
-    groups = screen.of_series(series)
+    groups = screen.of_series(series, screen.last_of(series, {row.session for row in state.ahead}))
     # What is read of it is not needed any more, and is most of what is in memory.
     del series
     found = screen.screen(groups, switches)
