@@ -365,10 +365,33 @@ def test_a_regression_outweighs_what_vanished(lab: Lab):
     assert lab.json()["exit_code"] == 1
 
 
-def test_another_unit_is_not_compared(lab: Lab):
-    lab.nights(range(1, 6), 1000)
-    lab.nights(range(6, 11), 1, unit="GB/s")
-    assert lab.compare().code == 2
+@pytest.mark.parametrize(
+    ("units", "level"), [(("MB/s", "GB/s"), 0.1), (("MBytes/sec", "MB/s"), 100.0)]
+)
+def test_a_figure_that_changes_its_unit_is_compared(lab: Lab, units: tuple[str, str], level: float):
+    lab.nights(range(1, 6), 100.0, unit=units[0])
+    lab.nights(range(6, 11), level, unit=units[1])
+    found = lab.json()
+    assert found["verdict"] == "go"
+    (row,) = found["figures"]
+    assert (row["verdict"], row["unit"]) == ("unchanged", units[1])
+    assert row["median_before"] == pytest.approx(level, rel=0.05)
+
+
+def test_no_go_if_a_unit_cannot_be_converted(lab: Lab):
+    """In every format, as in the exit code."""
+    for day in range(1, 11):
+        other = fom(100.0, metric="rate", unit="GB/s" if day < 6 else "operation/s")
+        lab.session(day, {"foms": [fom(lab.noisy(1000)), other]})
+    found = lab.json()
+    assert (found["verdict"], found["exit_code"]) == ("not enough data", 2)
+    assert {row["metric"]: row["verdict"] for row in found["figures"]} == {
+        "bandwidth": "unchanged", "rate": "only after"}  # fmt: skip
+    done = lab.compare("--format=junit")
+    assert (done.code, done.codes) == (2, ["history.damaged"])
+    (suite,) = junitparser.JUnitXml.fromstring(done.out)
+    (result,) = next(case for case in suite if case.name == "verdict").result
+    assert isinstance(result, junitparser.Skipped)
 
 
 @pytest.mark.parametrize(("far", "verdict"), [((8,), "unchanged"), ((7, 8), "too little data")])

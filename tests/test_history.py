@@ -265,16 +265,22 @@ def test_lines_of_older_schemas_are_read_as_what_they_stand_for(results: Path):
     assert series["made_up"].better == "neither"
 
 
-def test_values_in_another_unit_do_not_stand_beside_the_newest(results: Path):
-    """A change of unit is no regression: older values are skipped and reported."""
-    store(results, line(day=1, foms=[fom(1000.0, unit="ns")]))
-    store(results, line(day=2, foms=[fom(1.0, unit="us")]))
+def test_values_are_converted_to_the_newest_unit(results: Path):
+    """With their bounds and samples. What cannot be converted is skipped and reported."""
+    bounds = {"lower": None, "upper": 1500.0, "ceiling": 500.0}
+    store(results, line(day=1, foms=[fom(1.0, unit="MB/s")]))
+    store(results, line(day=2, foms=[fom(1000.0, unit="ns", samples=[900.0, 1000.0], **bounds)]))
+    store(results, line(day=3, foms=[fom(1.0, unit="us")]))
     with History(results) as found:
         (series,) = found.series()
-        assert series.values.tolist() == [1.0]
-        assert series.unit == "us"
+        assert (series.unit, series.values.tolist()) == ("us", pytest.approx([1.0, 1.0]))
+        assert series.samples == [pytest.approx([0.9, 1.0]), [1.0, 2.0]]
+        assert (series.upper[0], series.ceiling[0]) == pytest.approx((1.5, 0.5))
+        assert np.isnan(series.lower[0])
         (fault,) = found.faults
         assert fault.startswith(f"{series.key.check} @alpha latency: 1 ")
+        (series,) = found.series(samples=False)
+        assert series.values.tolist() == pytest.approx([1.0, 1.0])
 
 
 def test_sessions_are_in_the_order_of_their_times(results: Path):

@@ -105,11 +105,11 @@ def compare(before: str, after: str, arguments: tuple[str, ...], duet: bool,
             found = comparing.compare_sessions(
                 history, select, before, after, rules, past=not no_past
             )
-        code = warn_skipped(history)
+        warn_skipped(history)
     write(formats.FORMATS[form](found, every), output)
     if output is not None:
         warn(f"{found.verdict}: {'; '.join(found.reasons)}")
-    sys.exit(found.exit_code or code)
+    sys.exit(found.exit_code)
 
 
 def _measured(

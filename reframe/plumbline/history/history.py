@@ -6,6 +6,7 @@ file of ``plumbline history export`` can replace both.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ import duckdb
 import numpy as np
 
 from plumbline.check import record, session_files
-from plumbline.core import files, paths
+from plumbline.core import files, paths, units
 from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.history import index, statements
@@ -228,15 +229,27 @@ class History:
         self, key: Key, columns: dict[str, Any], mixed: bool, benchmark: str, unit: str, better: str
     ) -> Series:
         if mixed:
-            same = columns["unit"] == unit
-            reason = f"{(~same).sum()} values are not in the unit of the newest value, {unit}"
-            _add(self.faults, [f"{key.check} @{key.system} {key.metric}: {reason}"])
-            columns = {name: column[same] for name, column in columns.items()}
+            columns = self._in_unit(key, columns, unit)
         del columns["unit"]
         if not better:
             better = tables.directions(paths.reference()).get((benchmark, key.metric), "neither")
         columns["samples"] = [samples.tolist() for samples in columns.get("samples", ())]
         return Series(key, benchmark, unit, better, **columns)
+
+    def _in_unit(self, key: Key, columns: dict[str, Any], unit: str) -> dict[str, Any]:
+        """Return the values of a series in one unit, and report those that cannot be converted."""
+        factors = {}
+        for other in {*columns["unit"]}:
+            with contextlib.suppress(units.UnitError):
+                factors[other] = units.conversion(other, unit)
+        known = np.array([other in factors for other in columns["unit"]])
+        if not known.all():
+            reason = f"{(~known).sum()} values cannot be converted to the newest unit, {unit}"
+            _add(self.faults, [f"{key.check} @{key.system} {key.metric}: {reason}"])
+        found = {name: column[known] for name, column in columns.items()}
+        factor = np.array([factors[other] for other in found["unit"]])
+        numbers = {"values", "lower", "upper", "ceiling", "samples"} & found.keys()
+        return found | {name: found[name] * factor for name in numbers}
 
     def records(
         self, select: Selection = ALL, cases: Iterable[tuple[str, int]] | None = None

@@ -20,7 +20,6 @@ from plumbline.analysis.compare.hostfacts import Surroundings
 from plumbline.analysis.compare.judge import GroupChange
 from plumbline.analysis.compare.sides import Sides, Unmeasured, per_session
 from plumbline.analysis.stats import MAD_TO_STD
-from plumbline.core import units
 from plumbline.core.text import pluralize, shorten
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
@@ -213,7 +212,16 @@ def compare_sessions(
         found.surroundings = hostfacts.differences(records, {*found.before}, {*found.after})
     else:
         found.notes.append("a CSV file has no host facts, no builds and no plans")
+    heed_skipped(found, history.faults)
     return found
+
+
+def heed_skipped(found: Comparison, skipped: list[str]) -> None:
+    """Turn a go into ``not enough data`` if a part of the history was skipped."""
+    if skipped and found.verdict == "go":
+        found.verdict = "not enough data"
+        what = f"{pluralize(len(skipped), 'place')} of the history skipped"
+        found.reasons = [f"{what}: {skipped[0]}", *found.reasons]
 
 
 def compare(both: Sides, rules: Rules) -> Comparison:
@@ -276,8 +284,6 @@ def _row(key: Key, before: Series | None, after: Series | None, each_sample: boo
         row.verdict, row.reason = "only before", "not measured after"
     elif before is None:
         row.verdict, row.reason = "only after", "not measured before"
-    elif not units.same(before.unit, after.unit):
-        row.reason = f"in {before.unit} before and in {after.unit} after"
     elif (before.values <= 0).any() or (after.values <= 0).any():
         row.reason = "a value that is not positive has no relative difference"
     return row
@@ -401,9 +407,9 @@ def _matrix(figures: list[Series | None], each_sample: bool) -> tuple[np.ndarray
 
 
 def _comparable_past(past: Series, before: Series) -> Series | None:
-    """Return the part of a past that is comparable with BEFORE: same build and unit, since the last
+    """Return the part of a past that is comparable with BEFORE: same build, since the last
     confirmed lasting change, without transients."""
-    if not units.same(past.unit, before.unit) or not (past.values > 0).all():
+    if not (past.values > 0).all():
         return None
     same = np.isin(past.builds.astype(str), before.builds.astype(str))
     since = np.flatnonzero(~same)[-1] + 1 if not same.all() else 0

@@ -168,6 +168,7 @@ def compare_duets(
         f"before is {first}, after is {second}: {pluralize(jobs, 'job')} ran both in turns; a job "
         f"counts as a session"
     )
+    compare.heed_skipped(found, history.faults)
     return found
 
 

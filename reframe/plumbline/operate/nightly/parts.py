@@ -227,7 +227,7 @@ def comparison(options: NightlyOptions, system: str) -> Part:
             return part
         rules = compare.Rules(allow_inconclusive=options.allow_inconclusive / 100)
         found = compare.compare_sessions(history, select, before, after, rules)
-        part.code = found.exit_code or (2 if history.faults else 0)
+        part.code = found.exit_code
         page = formats.markdown(found)
         part.page = f"{part.page}\n\n{page}" if part.code == 2 else page
         part.suites = [formats.suite_of(found)]
