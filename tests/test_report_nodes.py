@@ -623,6 +623,16 @@ def test_a_suspect_that_is_measured_again_is_not_the_fleet(tmp_path, monkeypatch
     assert series.values.min() > 295
 
 
+def test_a_fleet_of_which_most_nodes_are_gone_is_searched_again(tmp_path):
+    """Its nights with the others stay; for at most thirty days it seems to be measured in part."""
+    nights = [of_nodes({f"n{n}": 300.0 for n in range(8)})] * 60
+    nights += [of_nodes({f"n{n}": 300.0 for n in range(3)})] * 60
+    with History(sessions_of(tmp_path, *nights, apart=DAY)) as history:
+        ((series, _),) = fleets.medians(history, Selection(), 5)
+    of = {int(name[-6:], 16) for name in series.sessions}
+    assert {*range(120)} - of <= {*range(60, 90)}
+
+
 def test_the_terminal_acknowledges_what_the_page_proposes(tmp_path, monkeypatch):
     """The loss of a fleet's median, and not that of each node."""
     monkeypatch.setattr(findings, "FLEET", 5)

@@ -12,10 +12,13 @@ from plumbline.history.series import Key, Selection, Series
 from plumbline.history.statements import KEY, MEASUREMENTS
 
 _OF_FLEET = ", ".join(name for name in KEY.split(", ") if name != "node")
+#: Seconds of a block of days: the nodes of a time are those measured in it or the one before.
+_BLOCK = 15 * 24 * 60 * 60
 #: A figure has a number, and so has a node: grouping by texts takes four times as long.
 _MEDIANS = f"""
 WITH alone AS (
-    SELECT *, hash({_OF_FLEET}) AS fleet, hash(node) AS number FROM flat
+    SELECT *, hash({_OF_FLEET}) AS fleet, hash(node) AS number,
+        epoch(start)::BIGINT // {_BLOCK} AS block FROM flat
     WHERE {MEASUREMENTS} AND WANTED AND node != ''),
 latest AS (
     SELECT fleet, number, arg_max(unit, start) AS unit, max(start) AS start,
@@ -26,12 +29,18 @@ fleets AS (
     SELECT fleet, any_value(key) AS key, any_value(benchmark) AS benchmark,
         any_value(better) AS better, arg_max(unit, start) AS unit, count(*) AS nodes
     FROM latest GROUP BY fleet HAVING count(*) >= $least),
+around AS (
+    SELECT fleet, near AS block, count(DISTINCT number) AS around FROM (
+        SELECT fleet, number, block + unnest([0, 1]) AS near
+        FROM (SELECT DISTINCT fleet, number, block FROM alone))
+    GROUP BY fleet, near),
 nights AS (
-    SELECT fleet, unit, session, start, max(time) AS time, median(value) AS value,
+    SELECT fleet, unit, block, session, start, max(time) AS time, median(value) AS value,
         bool_or(verdict = 'above-ceiling') AS above, count(DISTINCT number) AS measured
-    FROM alone GROUP BY fleet, unit, session, start)
+    FROM alone GROUP BY fleet, unit, block, session, start)
 SELECT key, benchmark, unit, better, nodes, session, time, value, above
-FROM nights JOIN fleets USING (fleet, unit) WHERE 2 * measured >= nodes
+FROM nights JOIN fleets USING (fleet, unit) JOIN around USING (fleet, block)
+WHERE 2 * measured >= around
 ORDER BY key, start, session
 """
 _OTHERWISE = f"SELECT DISTINCT {_OF_FLEET} FROM flat WHERE {MEASUREMENTS} AND WANTED AND node = ''"
@@ -42,7 +51,7 @@ def medians(history: History, select: Selection, least: int) -> list[tuple[Serie
     otherwise, without bounds, builds and nodes; and the number of nodes.
 
     Values in another unit than the newest are not used, nor sessions of fewer than half of the
-    nodes, such as those that measure a suspect again.
+    nodes of their time, such as those that measure a suspect again.
     """
     rows = history.fetch(_MEDIANS, select, flat=True, of={"least": least})
     otherwise = {*history.fetch(_OTHERWISE, select, flat=True)} if rows else set()
