@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -214,7 +215,7 @@ def test_what_is_lost_of_a_distributed_session_prevents_a_go(
     expected = ["not enough data", "not enough data" if damaged else "go"]
     assert (done.code, [one["verdict"] for one in found]) == (2, expected), found
     published = [] if damaged else ["n004"]
-    assert [path.name for path in fleet.results.glob("verdicts/*")] == published
+    assert [path.name for path in fleet.results.glob("verdicts/big/*")] == published
     assert (tmp_path / "called").exists() is not damaged
 
 
@@ -377,7 +378,7 @@ def test_the_verdict_is_published_and_the_hook_called(fleet: Fleet, tmp_path: Pa
     fleet.weeks(8)
     fleet.measure(51, "n003", 0.06, repeats=5)
     program, called = hook(tmp_path), tmp_path / "called"
-    verdict = fleet.results / "verdicts" / "n003"
+    verdict = fleet.results / "verdicts" / "big" / "n003"
     # Off by default.
     assert fleet.clear("n003")[0].code == 1 and not called.exists()
     assert verdict.read_text().split()[0] == "no-go"
@@ -396,12 +397,13 @@ def test_not_enough_data_leaves_the_last_verdict_and_calls_no_hook(tmp_path: Pat
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path))
     for name in ("no-go", "not enough data"):
         found = Clearance("n1", name, ["slow; $(id)\n"], [], [])
-        operating.publish(found)
+        operating.publish(found, "big")
         assert operating.call(hook(tmp_path), found) == ""
-    assert (tmp_path / "verdicts" / "n1").read_text().splitlines()[0].startswith("no-go ")
+    assert (tmp_path / "verdicts" / "big" / "n1").read_text().splitlines()[0].startswith("no-go ")
     assert (tmp_path / "called").read_text().count("drain|") == 1
-    outside = Clearance("../n1", "go", [], [], [])
-    fault_of(lambda: operating.publish(outside), "input.wrong-option")
+    outside, inside = (Clearance(node, "go", [], [], []) for node in ("../n1", "n1"))
+    fault_of(lambda: operating.publish(outside, "big"), "input.wrong-option")
+    fault_of(lambda: operating.publish(inside, ".."), "input.wrong-option")
 
 
 def verdict_script(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
@@ -422,6 +424,28 @@ def test_the_prologs_script_reads_the_last_verdict(tmp_path: Path, line: str | N
     assert done.returncode == code, done.stderr
     assert ("3 figures regressed" in done.stderr) == bool(code)
     assert verdict_script(tmp_path, SLURMD_NODENAME="../n1").returncode == 0
+
+
+def test_a_no_go_of_another_system_stops_no_job(tmp_path: Path, monkeypatch):
+    """Whose node has the same name, in a results folder that both share."""
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path / "results"))
+    program = tmp_path / "ci" / "node-verdict"
+    program.parent.mkdir()
+    shutil.copy(SCRIPT, program)
+
+    def prolog(**env: str) -> subprocess.CompletedProcess:
+        bare = {"SLURMD_NODENAME": "n1", "SLURM_SCRIPT_CONTEXT": "prolog_slurmd", **env}
+        return subprocess.run([program], env=bare, capture_output=True, text=True)
+
+    assert prolog().returncode == 0
+    operating.publish(Clearance("n1", "no-go", ["slow"], [], []), "alder")
+    assert prolog().returncode == 1
+    operating.publish(Clearance("n1", "go", ["fine"], [], []), "birch")
+    done = prolog()
+    assert (done.returncode, "PLUMBLINE_VERDICTS" in done.stderr) == (0, True)
+    for system, code in (("alder", 1), ("birch", 0)):
+        folder = str(tmp_path / "results" / "verdicts" / system)
+        assert prolog(PLUMBLINE_VERDICTS=folder).returncode == code
 
 
 # -- on a real Slurm ------------------------------------------------------------------------------
@@ -463,7 +487,7 @@ def test_a_health_check_drains_by_the_last_verdict_and_a_prolog_stops_a_job(
     virtual: cluster.Cluster,
 ):
     """As slurm.conf names the script; slurmd runs it without PATH."""
-    folder = virtual.folder / "results" / "verdicts"
+    folder = virtual.folder / "results" / "verdicts" / "virtual"
     folder.mkdir(parents=True)
     program = virtual.folder / "ci" / "node-verdict"
     program.parent.mkdir()

@@ -304,8 +304,9 @@ def test_the_last_clearance_and_changed_facts_are_on_the_page_of_a_node(demo, tm
     folder.mkdir()
     for name in ("sessions", "reference"):
         (folder / name).symlink_to(demo / name)
-    (folder / "verdicts").mkdir()
-    (folder / "verdicts" / "nid0007").write_text("no-go 2026-11-20T10:00:00Z slower <b>\n")
+    verdict = folder / "verdicts" / "alder" / "nid0007"
+    verdict.parent.mkdir(parents=True)
+    verdict.write_text("no-go 2026-11-20T10:00:00Z slower <b>\n")
     content = report_page(folder, "nodes/*.html", now=None).read_text()
     assert "no-go 2026-11-20T10:00:00Z slower &lt;b&gt;" in content
     assert 'data-note="clearance"' in content

@@ -74,7 +74,7 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
     node.  [default: --mode=smoke]
 
     Commands to resume or drain the nodes are printed, and run by a hook only. The verdicts are
-    written to results/verdicts/ for Slurm's prolog and HealthCheckProgram.
+    written to results/verdicts/SYSTEM/ for Slurm's prolog and HealthCheckProgram.
 
     Exits with 1 if a node is a no-go, with 2 if there is not enough data for one.
     """
@@ -115,7 +115,7 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
             found.append(operating.confirmed(sweep, one) if sweep else one)
             code = warn_skipped(history) or code
     for one in found:
-        operating.publish(one)
+        operating.publish(one, place[0])
         if hook and (failed := operating.call(hook, one)):
             warn(with_code(failed, "scheduler.hook-failed"))
             code = 2

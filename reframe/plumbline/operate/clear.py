@@ -1,9 +1,9 @@
 """``plumbline clear``: measures nodes that come back, publishes the verdicts, and calls the site's
 hook.
 
-A verdict is published as a file of one line, ``results/verdicts/<node>``, which Slurm's prolog or
-HealthCheckProgram reads in a millisecond (``ci/node-verdict``). It is a copy for them: the records
-are the truth, and nothing of Plumbline reads it.
+A verdict is published as a file of one line, ``results/verdicts/<system>/<node>``, which Slurm's
+prolog or HealthCheckProgram reads in a millisecond (``ci/node-verdict``). It is a copy for them:
+the records are the truth, and Plumbline only shows it, in the report.
 """
 
 from __future__ import annotations
@@ -109,17 +109,18 @@ def commands(clearance: Clearance) -> list[str]:
     return []
 
 
-def publish(clearance: Clearance) -> None:
-    """Write the verdict of a node for Slurm. Not enough data leaves the last one.
+def publish(clearance: Clearance, system: str) -> None:
+    """Write the verdict of a node of a system for Slurm. Not enough data leaves the last one.
 
     :raises Fault: if it cannot be written.
     """
     if clearance.verdict not in ACTIONS:
         return
-    if not is_valid_name(clearance.node):
-        raise WrongOption(f"{clearance.node!r} is not the name of a node")
+    for kind, name in ("system", system), ("node", clearance.node):
+        if not is_valid_name(name):
+            raise WrongOption(f"{name!r} is not the name of a {kind}")
     time = datetime.datetime.now(datetime.timezone.utc)
-    path = paths.results() / "verdicts" / clearance.node
+    path = paths.results() / "verdicts" / system / clearance.node
     line = f"{clearance.verdict} {time:%Y-%m-%dT%H:%M:%SZ} {_reason(clearance)}\n"
     with preflight.writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
