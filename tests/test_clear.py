@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import cluster
 import numpy as np
@@ -19,6 +20,7 @@ from conftest import ROOT, fault_of
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.analysis import clear
 from plumbline.analysis.clear import Clearance, comparison
+from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
 from plumbline.operate import sweep as sweeps
 from records import figure
@@ -446,6 +448,21 @@ def test_a_no_go_of_another_system_stops_no_job(tmp_path: Path, monkeypatch):
     for system, code in (("alder", 1), ("birch", 0)):
         folder = str(tmp_path / "results" / "verdicts" / system)
         assert prolog(PLUMBLINE_VERDICTS=folder).returncode == code
+
+
+def test_peers_are_nodes_of_the_same_system(monkeypatch):
+    """Of two systems whose nodes and partitions have the same names."""
+
+    def row(node: str, day: int, system: str) -> NodeRow:
+        time = np.datetime64(f"2026-11-{day:02}", "s")
+        return NodeRow(system, "cpu", node, 1, "s", time, {"pass": 1}, time)
+
+    monkeypatch.setattr(operating, "available", lambda *_: (["n1", "n2", "n3", "n4"], {}))
+    monkeypatch.setattr(sweeps, "partition_of", lambda *_: {})
+    rows = [row("n2", 1, "alder"), row("n3", 2, "alder"), row("n2", 9, "birch"),
+            row("n4", 9, "birch")]  # fmt: skip
+    sweep = SimpleNamespace(system="alder", partition="cpu", nodes=["n1"])
+    assert operating.peers_tonight(sweep, rows, 5) == ["n3", "n2"]
 
 
 # -- on a real Slurm ------------------------------------------------------------------------------

@@ -94,7 +94,8 @@ def peers_tonight(sweep: Sweep, rows: list[NodeRow], count: int) -> list[str]:
     """Return nodes of the partition to measure with those of a sweep: the ones measured last that
     are up."""
     up, _ = available(sweeps.partition_of(sweep.system, sweep.partition))
-    last = {row.node: row.time for row in rows if row.partition == sweep.partition}
+    place = sweep.system, sweep.partition
+    last = {row.node: row.time for row in rows if (row.system, row.partition) == place}
     others = [node for node in up if node in last and node not in sweep.nodes]
     return sorted(others, key=lambda node: last[node], reverse=True)[:count]
 
