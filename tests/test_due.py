@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from bench import sweep as bench_sweep
-from conftest import fault_of
+from conftest import codes_in, fault_of
 from plumbline.history.history import History
 from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
@@ -71,7 +71,8 @@ def test_the_oldest_come_first_and_before_them_what_was_never_measured():
         row("n3", "2026-11-20"),
         row("n4", "2026-11-01", "other"),
     ]
-    found = due.oldest_first(["n1", "n2", "n3", "n4"], rows, np.datetime64("2026-11-15", "s"), "p")
+    until = np.datetime64("2026-11-15", "s")
+    found = due.oldest_first(["n1", "n2", "n3", "n4"], rows, until, "p", {})
     assert (found.nodes, found.never, found.recent) == (["n4", "n2", "n1"], 1, 1)
 
 
@@ -86,7 +87,8 @@ def test_a_session_that_was_cut_off_or_is_in_the_future_is_no_measurement(fleet:
         fleet.measure(day, node)
     with History(fleet.results) as history:
         rows = history.nodes()
-    found = due.oldest_first(fleet.nodes[:5], rows, np.datetime64("2026-09-08", "s"), "cpu")
+    until = np.datetime64("2026-09-08", "s")
+    found = due.oldest_first(fleet.nodes[:5], rows, until, "cpu", {})
     assert (found.nodes, found.recent) == (["n002", "n003", "n004", "n000"], 1)
 
 
@@ -99,9 +101,44 @@ def test_as_many_nodes_as_fit_in_the_budget(monkeypatch, budget, jobs, durations
     """By the durations of earlier sweeps, or else by the time limit, an hour here."""
     sweep = sweeps.Sweep("x", "s", "p", [], "", jobs, [], 3600, [f"n{k}" for k in range(10)], {})
     recent = [row(f"n{k}", _TODAY) for k in range(5)] if budget == 0 else []
-    monkeypatch.setattr(due, "_history", lambda sweep: (recent, durations))
+    monkeypatch.setattr(due, "_history", lambda *_: (recent, durations))
     found = due.select(sweep, datetime.timedelta(days=7), budget)
     assert len(found.nodes) == nodes and len(found.nodes) + len(found.later) + found.recent == 10
+
+
+def test_nodes_that_are_tried_in_vain_take_no_place_from_the_others(tmp_path, monkeypatch):
+    """A sweep has room for two of four, and the cases of n0 and n1 always end in errors: they are
+    tried once more, and then the others are."""
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path))
+    rows: dict[str, NodeRow] = {}
+    monkeypatch.setattr(due, "_history", lambda *_: ([*rows.values()], []))
+    found = []
+    for day in range(1, 10):
+        name = f"202001{day:02}T000000Z-000000"
+        nodes = ["n0", "n1", "n2", "n3"]
+        sweep = sweeps.Sweep(name, "s", "p", [], "", 2, [], 3600, nodes, {})
+        chosen = due.select(sweep, datetime.timedelta(0), 3600).nodes
+        sweep.write()
+        for node in chosen:
+            sweep.claim(node).mkdir()
+            if node in ("n2", "n3"):
+                rows[node] = row(node, f"2020-01-{day:02}")
+        found.append(chosen)
+    bad, good = ["n0", "n1"], ["n2", "n3"]
+    assert found == [bad, bad, good] * 3
+
+
+def test_a_sweep_that_cannot_be_read_does_not_stop_the_next(tmp_path, monkeypatch):
+    """As one that was cut off, or a newer Plumbline's."""
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path))
+    sweep = sweeps.Sweep("x", "s", "p", [], "", 2, [], 3600, ["n1"], {})
+    for name, content in (("a", '{"name'), ("b", '{"name": "b", "later": 1}')):
+        folder = tmp_path / "sweeps" / name
+        folder.mkdir(parents=True)
+        (folder / "sweep.json").write_text(content)
+    found = due.select(sweep, datetime.timedelta(0), 3600)
+    assert (found.nodes, [codes_in(line) for line in found.unread]) == (
+        ["n1"], [["input.unknown-name"]] * 2)  # fmt: skip
 
 
 def test_an_enforced_weekly_screen_covers_all_and_takes_what_its_jobs_take(monkeypatch):

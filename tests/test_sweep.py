@@ -296,7 +296,7 @@ def test_of_the_nodes_that_are_down_those_that_are_due_count(
     made.skipped = {"n2": "down", "n3": "down"}
     yesterday = np.datetime64("now", "s") - np.timedelta64(1, "D")
     rows = [NodeRow("s", "p", "n2", 1, "", yesterday, {}, yesterday)]
-    monkeypatch.setattr(due, "_history", lambda _: (rows, []))
+    monkeypatch.setattr(due, "_history", lambda *_: (rows, []))
     due.select(made, age, 0)
     assert [*made.skipped] == skipped
 

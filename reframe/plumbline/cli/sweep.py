@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from plumbline.cli.common import SPAN, folded, say, system_option
+from plumbline.cli.common import SPAN, folded, say, system_option, warn
 from plumbline.core.errors import WrongOption
 from plumbline.core.text import pluralize
 
@@ -89,6 +89,8 @@ def _select(found, older_than: timedelta | None, budget: timedelta | None) -> No
     from plumbline.operate.sweep import due
 
     chosen = due.select(found, older_than or timedelta(0), budget.total_seconds() if budget else 0)
+    for line in chosen.unread:
+        warn(f"skipped: {line}")
     total = len(chosen.nodes) + len(chosen.later)
     message = f"{pluralize(total, 'node')} due, of them {chosen.never} never measured"
     if older_than:
