@@ -419,6 +419,12 @@ def test_the_jobs_script_quotes_its_words(testbed: Testbed, tmp_path: Path, monk
             env=os.environ | {"SLURMD_NODENAME": node},
         ).stdout  # fmt: skip
         assert words in output and "run" not in output.split()
+    # And where it cannot be claimed, the job fails.
+    made.claim("n1").parent.rename(tmp_path / "unmounted")
+    done = subprocess.run(["bash", "-c", text.replace(program, printing)], capture_output=True,
+                          text=True, env=os.environ | {"SLURMD_NODENAME": "n1"})  # fmt: skip
+    assert done.returncode == 1 and not {sweep.CLAIMED, "run"} & {*done.stdout.split("\n")}
+    assert "mkdir" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["../../../sessions", ".", "n1;id", "$(id)", "n 1", ""])

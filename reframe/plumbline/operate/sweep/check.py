@@ -13,6 +13,7 @@ import reframe.core.builtins as builtins
 import reframe.utility.sanity as sn
 from reframe.core.backends import getlauncher
 
+from plumbline.check.reading import last_line, stderr_of
 from plumbline.core import paths, process
 from plumbline.operate import sweep
 from plumbline.session import session
@@ -59,7 +60,8 @@ class node_sweep(rfm.RunOnlyRegressionTest):
             f'[ "${{SLURMD_NODENAME:-}}" = {shlex.quote(self.node)} ] || '
             f'{{ echo "{sweep.WRONG_NODE}: ${{SLURMD_NODENAME:-?}}"; exit 1; }}',
             # Another job may be left by a sweep that was killed: the first one measures the node.
-            f'mkdir -- {claim} || {{ echo "{sweep.CLAIMED}"; exit 0; }}',
+            # Of any other fault, such as a full file system, mkdir has printed what it is.
+            f'mkdir -- {claim} || {{ [ -d {claim} ] || exit 1; echo "{sweep.CLAIMED}"; exit 0; }}',
             f'echo "${{SLURM_JOB_ID:-}}" > {claim}/job',
         ]
         command = [
@@ -74,4 +76,8 @@ class node_sweep(rfm.RunOnlyRegressionTest):
     def ended(self):
         """The node's session has ended, whatever its verdicts are."""
         state = _SWEEP.state(self.node)
-        return sn.assert_true(state.measured, f"node {self.node}: {state.message}")
+        message = f"node {self.node}: {state.message}"
+        if state.kind == "not reached":
+            message += last_line(stderr_of(Path(self.stagedir, self.job.stderr)))
+        # Braces in the message would be taken for placeholders.
+        return sn.assert_true(state.measured, message.translate({ord(c): 2 * c for c in "{}"}))
