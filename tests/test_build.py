@@ -656,6 +656,28 @@ def test_mirror_with_a_changed_source(mirrored: tuple[Site, Path]):
     assert site.starts == []
 
 
+def test_mirror_that_is_made_again_has_no_source_that_was_cut_off_or_changed(
+    mirrored: tuple[Site, Path], monkeypatch: pytest.MonkeyPatch
+):
+    """As Spack keeps what is there. A source that is as listed is not fetched again."""
+    site, folder = mirrored
+    monkeypatch.setattr(mirror, "_wheels", lambda *_: None)
+    (source,) = (folder / "_source-cache" / "git").glob("**/*.tar.gz")
+    contents = folder / "plumbline.json"
+    listed = contents.read_text()
+    for cut_off in (True, False):
+        if cut_off:
+            contents.write_text(json.dumps(json.loads(listed) | {"sources": {}}))
+        source.write_bytes(b"half")
+        done = site.plumbline("mirror", "create", folder, site.name)
+        assert (done.code, source.read_bytes()) == (0, b"sources"), done.output
+        assert json.loads(contents.read_text())["sources"] == json.loads(listed)["sources"]
+    before = source.stat().st_mtime_ns
+    assert site.plumbline("mirror", "create", folder, site.name).code == 0
+    assert source.stat().st_mtime_ns == before
+    assert site.plumbline("mirror", "use", folder).code == 0
+
+
 def test_folder_that_is_no_mirror(mirrored: tuple[Site, Path]):
     """Without a list, with half of one, with another list; without the packages."""
     site, folder = mirrored

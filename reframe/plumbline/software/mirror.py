@@ -37,6 +37,7 @@ def create(folder: Path, wanted: list[Environment], report: Callable[[str], None
         for name, pin in environments.pins().items():
             _copy_commit(folder / "git" / f"{name}.git", name, pin, log, report)
         _wheels(folder / "wheels", log, report)
+        _remove_unlisted(folder, report)
         complete = spack.contents(folder)["environments"]
         for environment in wanted:
             complete[environment.name] = _sources(folder, environment, log, report)
@@ -72,6 +73,20 @@ def _wheels(folder: Path, log: Path, report: Callable[[str], None]) -> None:
                     f"{folder}: pip could not download the wheels of {lock}; see {log}",
                     code="spack.not-fetched",
                 )
+
+
+def _remove_unlisted(folder: Path, report: Callable[[str], None]) -> None:
+    """Remove the sources without a checksum that are not as the mirror's list has them.
+
+    Spack fetches only files that are not there, and a mirror that was interrupted has half a file.
+    """
+    listed = spack.contents(folder)["sources"]
+    for name in spack.by_commit(folder):
+        path = folder / name
+        if listed.get(name) != spack.sha256(path):
+            report(f"{path}: not as listed in {CONTENTS}: fetching it again")
+            with files.writing(path, "cannot be removed ({}): remove it"):
+                path.unlink()
 
 
 def _sources(
