@@ -431,21 +431,28 @@ def test_a_limit_of_cpu_time_is_a_fact_of_the_host(
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_wrapper_reads_the_kernels_counters(shell: str, tmp_path: Path) -> None:
+    """One of each core and package, of which the second has two threads: not the largest alone."""
     node = Elsewhere(tmp_path)
-    (cpu, *_) = sorted(os.sched_getaffinity(0))
-    for n in {0, 1, cpu}:
+    node.cpus(["0", "1-2"], ["0", "1-2"], {})
+    for n in {0, 1, 2, *os.sched_getaffinity(0)}:
         folder = f"sys/devices/system/cpu/cpu{n}"
-        node.write(f"{folder}/thermal_throttle/core_throttle_count", "2\n")
-        node.write(f"{folder}/thermal_throttle/package_throttle_count", "5\n")
         node.write(f"{folder}/cpufreq/scaling_cur_freq", "2100000\n")
         node.write(f"{folder}/cpufreq/scaling_max_freq", f"{3 if n else 2}500000\n")
-    count = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle/core_throttle_count"
-    done = run(shell, node.script, "0", "sh", "-c", f"echo 9 >{count}; exit 7")
+    counters = [
+        f"sys/devices/system/cpu/cpu{n}/thermal_throttle/{of}_throttle_count"
+        for of in ("core", "package")
+        for n in range(3)
+    ]
+    for name, count in zip(counters, (2, 2, 2, 1000, 5, 5), strict=True):
+        node.write(name, f"{count}\n")
+    now = zip(counters, (2, 9, 9, 1000, 60, 60), strict=True)
+    words = "; ".join(f"echo {count} >{tmp_path / name}" for name, count in now)
+    done = run(shell, node.script, "0", "sh", "-c", f"{words}; exit 7")
     assert done.returncode == 7
     assert proof.host_facts(done.stderr)["n1"]["cpu.max_frequency"] == "2500000-3500000"
     processors = of(done.stderr).processors("n1")
     assert processors is not None and vars(processors) == {
-        "cores": 7, "packages": 0, "clock": 2100
+        "cores": 7, "packages": 55, "clock": 2100
     }  # fmt: skip
 
 

@@ -272,13 +272,20 @@ cpufreq=/sys/devices/system/cpu/cpu$first/cpufreq/scaling_cur_freq
 }
 [ "$network$throttle$devices" ] || exec "$@"
 throttled() { # MOMENT
-    # The kernel counts for Intel's CPUs alone, and not for all of them by package.
-    core='' package='' now=-
-    for line in $(grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_throttle_count); do
+    # The kernel counts for Intel's CPUs alone, and not for all of them by package. Each CPU counts the
+    # events of its core and of its package, so those of the first one are taken.
+    cores=' ' packages=' ' core='' package='' now=-
+    for line in $(grep -Hs . /sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list \
+        /sys/devices/system/cpu/cpu[0-9]*/topology/core_siblings_list \
+        /sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/*_throttle_count)
+    do
+        value=${line##*:} cpu=${line#*/system/cpu/cpu}
+        cpu=${cpu%%/*}
         case $line in
-            # Each CPU of a package counts the package's own.
-            */package_*) [ "${package:-0}" -gt "${line##*:}" ] || package=${line##*:} ;;
-            */core_*) core=$((${core:-0} + ${line##*:})) ;;
+            */thread_siblings_list:*) [ "${value%%[,-]*}" != "$cpu" ] || cores="$cores$cpu " ;;
+            */core_siblings_list:*) [ "${value%%[,-]*}" != "$cpu" ] || packages="$packages$cpu " ;;
+            */core_*) case $cores in *" $cpu "*) core=$((${core:-0} + value)) ;; esac ;;
+            */package_*) case $packages in *" $cpu "*) package=$((${package:-0} + value)) ;; esac ;;
         esac
     done
     [ ! -r "$cpufreq" ] || read -r now <"$cpufreq"
