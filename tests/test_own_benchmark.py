@@ -15,6 +15,7 @@ from plumbline.check import declaration, needs
 from plumbline.core.errors import Fault
 from plumbline.reference.registers import MetricEntry
 from plumbline.reference.tables import declare, load
+from test_waivers import waive, waiver
 
 CHECKS = """
 import os
@@ -138,6 +139,37 @@ def history(own: Own) -> list[Done]:
     made = own.testbed.asked("baseline", "own")
     assert made.code == 0, made.output
     return done
+
+
+#: A plain check with a figure.
+PLAIN = """
+import reframe as rfm
+
+
+@rfm.simple_test
+class plain(rfm.RunOnlyRegressionTest):
+    valid_systems, valid_prog_environs, executable = ["*"], ["*"], "true"
+
+    @sanity_function
+    def ran(self):
+        return True
+
+    @performance_function("MB/s")
+    def my_rate(self):
+        return 1.0
+"""
+
+
+def test_lint_knows_its_metrics_in_waivers(own: Own, tmp_path: Path):
+    """And those of a plain check, before either has a baseline; not a misspelt one."""
+    (tmp_path / "plain.py").write_text(PLAIN)
+    metrics = ("score", "my_rate", "write_bandwidth", "my_raet", "write_bandwitdh")
+    path = waive(own.testbed, *(waiver(name, system="own", metric=name) for name in metrics))
+    done = own.testbed.asked("lint", "-c", own.checks, "-c", tmp_path)
+    path.unlink()
+    assert done.code == 1 and done.codes.count("waiver.matches-nothing") == 2, done.output
+    lines = [line for line in done.err.splitlines() if line.endswith("[waiver.matches-nothing]")]
+    assert [line.split(": ")[2] for line in lines] == ["my_raet", "write_bandwitdh"]
 
 
 def test_its_figures_are_recorded(history: list[Done]):

@@ -643,13 +643,13 @@ def test_lint_lists_rows_of_a_check_that_is_not_loaded(baselined: Baselined):
     names = ["lenient", "own", "patterns %size=8"]
     cases = [PlannedCase(f"{name} @based:node+base", [], True, "pass", None, 60, 1, 0, [], {})
              for name in names]  # fmt: skip
-    lines = lint.unloaded(Preview("based", False, cases, [], [], {}, [], [], []), found)
+    lines = lint.unloaded(Preview("based", False, cases, [], [], {}, [], [], [], []), found)
     assert [re.findall(r"check has (.*), so (\d)", line) for line in lines] == [
         [("bare", "2")],
         [("patterns %size=16", "1")],
     ]
     cases = [dataclasses.replace(case, case="other @other:node+base") for case in cases]
-    assert lint.unloaded(Preview("based", False, cases, [], [], {}, [], [], []), found) == []
+    assert lint.unloaded(Preview("based", False, cases, [], [], {}, [], [], [], []), found) == []
 
 
 def test_a_dry_run_says_what_it_would_compare(baselined: Baselined):

@@ -76,7 +76,7 @@ def test_what_is_left_in_scratch_steers_no_terminal(results, tmp_path, monkeypat
 
     (tmp_path / f"plumbline-{STEERS}").mkdir()
     store(results, line())
-    nothing = doctor.plan.Preview("local", False, [], [], [], {}, [], [], [])
+    nothing = doctor.plan.Preview("local", False, [], [], [], {}, [], [], [], [])
     monkeypatch.setattr(doctor.plan, "preview", lambda *_: nothing)
     done = asked("doctor", "--system=local")
     assert "/plumbline-\\x1b" in done.out and "rm -r '" in done.out

@@ -53,7 +53,9 @@ def lint(
         faults += of_systems.faults_of_rows(tables.rows.values(), tables, systems)
         faults += of_systems.unknown_names(systems, tables)
         faults += environment_faults.faults(systems, bool(only))
-        metrics = {metric for known in tables.foms.values() for metric in known}
+        metrics = None
+        if not _has_own(checks):
+            metrics = {metric for known in tables.foms.values() for metric in known}
         path = waivers.path_of(paths.reference())
         known = waivers.loaded(paths.reference())
         of_systems_here = [w for w in known if not only or waivers.matches(w.match.system, only)]
@@ -110,12 +112,15 @@ def _checks(
         return [*err.coded().splitlines(), *of_systems.unknown_features(systems, known)]
     messages += unloaded(found, tables.tables)
     path, names = waivers.path_of(paths.reference()), [case.case for case in found.cases]
+    known_waivers = waivers.loaded(paths.reference())
     faults = [
         *found.misfits,
         *found.undeclared,
         *of_systems.unknown_features(systems, known | {*found.features}),
-        *waivers.about_no_case(waivers.loaded(paths.reference()), path, names),
+        *waivers.about_no_case(known_waivers, path, names),
     ]
+    if _has_own(checks):
+        faults += waivers.about_metrics(known_waivers, path, found.system, found.metrics)
     try:
         before = inventory.read(found.system)
     except Fault as err:

@@ -347,13 +347,16 @@ def expired(waivers: Iterable[Waiver], subject: Subject, result: str) -> list[Wa
 
 
 def faults_of(
-    waivers: Iterable[Waiver], path: Path, systems: dict[str, dict[str, Any]], metrics: set[str]
+    waivers: Iterable[Waiver],
+    path: Path,
+    systems: dict[str, dict[str, Any]],
+    metrics: set[str] | None,
 ) -> Iterator[str]:
     """Yield a message for each waiver that has expired or matches nothing that exists.
 
     :arg path: the file of the waivers.
     :arg systems: name -> content of the system's file.
-    :arg metrics: all registered metrics.
+    :arg metrics: all that a figure may have; ``None`` if that is not known yet.
     """
     for waiver in waivers:
         where = f"{path}: {waiver.id}"
@@ -366,19 +369,39 @@ def faults_of(
             "system": list(systems),
             "partition": [p["name"] for c in contents for p in c["systems"][0]["partitions"]],
             "environment": [e["name"] for c in contents for e in c.get("environments", [])],
-            "metric": sorted(metrics),
         }
+        if metrics is not None:
+            names["metric"] = sorted(metrics)
         for key, known in names.items():
             pattern = getattr(match, key)
             if not any(matches(pattern, name) for name in known):
-                message = f"{where}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
-                yield with_code(message, "waiver.matches-nothing")
+                yield _no_name(path, waiver, key, known)
                 break
         literal = match.placement and not {"*", "?"} & {*match.placement}
         if literal and not placement.exists(match.placement):
             available = placement.suggestion(match.placement)
             message = f"{where}: match.placement: no placement {match.placement!r}; {available}"
             yield with_code(message, "waiver.matches-nothing")
+
+
+def _no_name(path: Path, waiver: Waiver, key: str, known: list[str]) -> str:
+    """Return the message for a name in a waiver that nothing has."""
+    pattern = getattr(waiver.match, key)
+    message = f"{path}: {waiver.id}: match.{key}: no {key} {pattern!r}; {suggest(pattern, known)}"
+    return with_code(message, "waiver.matches-nothing")
+
+
+def about_metrics(
+    waivers: Iterable[Waiver], path: Path, system: str, metrics: list[str]
+) -> Iterator[str]:
+    """Yield a message for each waiver of a system whose metric no figure has.
+
+    :arg metrics: all that a figure of a loaded check may have.
+    """
+    for waiver in waivers:
+        match = waiver.match
+        if matches(match.system, system) and not any(matches(match.metric, m) for m in metrics):
+            yield _no_name(path, waiver, "metric", metrics)
 
 
 def about_no_case(waivers: Iterable[Waiver], path: Path, cases: Iterable[str]) -> Iterator[str]:

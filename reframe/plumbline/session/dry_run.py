@@ -23,13 +23,14 @@ class DryRun:
     """What a dry run shows.
 
     :ivar of_scripts: whether the job scripts are wanted, and not a plan.
-    :ivar cases: the test cases of the plan.
+    :ivar cases: the test cases of the plan. :ivar metrics: those of their figures.
     :ivar placeholders: those of job scripts, each with why it is there -> how many have it.
     """
 
     def __init__(self) -> None:
         self.of_scripts = configuration.PLAN_FILE not in os.environ
         self.cases: list[dict] = []
+        self.metrics: set[str] = set()
         self.placeholders: Counter[str] = Counter()
 
     def add(self, fields: Record, measured: CaseResult, seconds: float) -> None:
@@ -38,6 +39,7 @@ class DryRun:
         :arg seconds: its time limit.
         """
         self.cases.append(_case(fields, measured, seconds))
+        self.metrics.update(figure.metric for figure, _ in measured.expected)
         if fields.result == "pass":
             self.placeholders.update(
                 f"{placeholder}: {why.coded().removeprefix(f'{measured.program}: ')}"
@@ -70,6 +72,7 @@ class DryRun:
             "misfits": [*map(str, loading.misfits)],
             "programs": loading.programs,
             "features": sorted(loading.features),
+            "metrics": sorted(self.metrics.union(*tables.foms.values())),
             "undeclared": tables.undeclared(),
             "unloaded": tables.unloaded(),
         }

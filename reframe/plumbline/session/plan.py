@@ -85,6 +85,7 @@ class Preview:
     :ivar misfits: checks of the site that it has no test case of: a message each.
     :ivar programs: those of the loaded checks -> the features of an environment that has it.
     :ivar features: those of environments that loaded checks need.
+    :ivar metrics: all that are registered, or that a figure of a test case has.
     :ivar undeclared: reference rows of figures that no loaded check has: a message each.
     :ivar unloaded: ids of the rows of a baseline whose benchmark no loaded check has.
     """
@@ -96,6 +97,7 @@ class Preview:
     misfits: list[str]
     programs: dict[str, list[str]]
     features: list[str]
+    metrics: list[str]
     undeclared: list[str]
     unloaded: list[str]
 
