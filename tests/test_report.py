@@ -994,3 +994,18 @@ def test_out_may_not_be_a_file(tmp_path):
     with pytest.raises(Fault) as fault, site.replaced(tmp_path / "file"):
         pass
     assert fault.value.code == "files.exists"
+
+
+def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path):
+    """A day later, as another may be written now; an old report is kept while there is no other."""
+    out = tmp_path / "report"
+    names = [".report.0a1b2c3d", ".report.0a1b2c3d.old", ".report.notes", ".other.0a1b2c3d"]
+    for name in (*names, ".report.00000000"):
+        (tmp_path / name / "checks").mkdir(parents=True)
+    for name in names:
+        os.utime(tmp_path / name, (0, 0))
+    for gone in ([names[0]], names[:2]):
+        with site.replaced(out) as folder:
+            (folder / site.MARK).write_text("{}")
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"report", ".report.00000000", *names} - {*gone}

@@ -8,8 +8,10 @@ import functools
 import io
 import json
 import os
+import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from plumbline.output.report import text
 #: A folder with this file is a report, so the next report may replace it.
 MARK = "plumbline-report.json"
 _HERE = Path(__file__).parent
+#: Seconds after which the folder of a report that is not complete is one that was killed.
+_LEFT = 24 * 60 * 60
 
 
 class Site:
@@ -135,6 +139,7 @@ def replaced(out: Path) -> Iterator[Path]:
     """
     out = Path(os.path.realpath(out))
     _check_replaceable(out)
+    _remove_left(out)
     new = out.parent / f".{out.name}.{secrets.token_hex(4)}"
     try:
         new.mkdir(parents=True)
@@ -150,6 +155,18 @@ def replaced(out: Path) -> Iterator[Path]:
             f"writable folder with --out",
             code="files.not-writable",
         ) from None
+
+
+def _remove_left(out: Path) -> None:
+    """Remove the folders of reports that were killed before they replaced ``out``."""
+    pattern = re.compile(rf"\.{re.escape(out.name)}\.[0-9a-f]{{8}}(\.old)?")
+    with contextlib.suppress(OSError):
+        for path in out.parent.iterdir():
+            if not pattern.fullmatch(path.name) or time.time() - path.lstat().st_mtime < _LEFT:
+                continue
+            # An old report is kept while there is no other.
+            if path.suffix != ".old" or out.exists():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _check_replaceable(out: Path) -> None:
