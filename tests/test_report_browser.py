@@ -199,6 +199,17 @@ def test_a_table_that_is_opened_has_its_controls(pages, window):
     page.wait_for_selector("main details[open] .sort")
 
 
+def test_a_table_is_sorted_by_size_and_not_by_its_number(pages, window):
+    page = window.open(kinds(pages)["sizes"])
+    sizes = page.locator("section", has=page.locator("[data-kind=curve]")).first
+    sizes.locator("details summary").click()
+    sizes.locator("th:nth-child(1) .sort").click()
+    factors = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+    texts = map(str.split, sizes.locator("tbody th").all_inner_texts())
+    found = [int(number) * factors[unit] for number, unit in texts]
+    assert len(found) > 3 and found == sorted(found, reverse=True)
+
+
 def test_every_table_is_sorted_and_filtered_and_none_without_scripts(pages, window, new_window):
     for name, path in kinds(pages).items():
         page = window.open(path)

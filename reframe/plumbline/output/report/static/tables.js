@@ -13,9 +13,11 @@ window.tables = (() => {
 
   // -- sorting ----------------------------------------------------------------------------------
 
-  // The number at the beginning of a cell, as pages write it; or its text. Empty cells are last.
+  // The number that a cell is sorted by, or that is at its beginning, as pages write it; or its text.
+  // Empty cells are last.
   const key = (row, column, numeric) => {
-    const text = row.cells[column]?.textContent.trim() ?? "";
+    const cell = row.cells[column];
+    const text = cell?.dataset.sort ?? cell?.textContent.trim() ?? "";
     if (!numeric) return text || null;
     const found = text.replace("\u2212", "-").replace(/,/g, "").match(/[-+]?\d+(\.\d+)?(e[-+]\d+)?/i);
     return found ? Number(found[0]) : null;
