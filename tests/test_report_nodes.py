@@ -1000,3 +1000,17 @@ def test_slow_links_and_nodes_without_a_page_are_on_the_first_page(
     assert {*re.findall(r'data-note="([^"]*)"', section)} == notes
     assert ("2026-09-20" in section) == bool(screened.night)
     assert "<r2>" not in content
+
+
+def test_a_cell_of_a_node_that_usually_measures_nothing_has_its_value(tmp_path, new_window):
+    """A share of 0 is not known, and 0 itself is usual."""
+    nights = [of_nodes({"n0": 0.0 if night < 5 else 4.0, "n1": 300.0}) for night in range(6)]
+    folder = sessions_of(tmp_path / "site", *nights, apart=DAY)
+    content = report_page(folder, "checks/*.html", now=NOW + 6 * DAY)
+    page = new_window().open(content)
+    tab_to(page, ".heat-map")
+    cell = page.locator(".heat-cell")
+    page.keyboard.press("End")
+    expect(cell).to_contain_text(re.compile("^n0.*: 4 GB/s"))
+    page.keyboard.press("ArrowLeft")
+    expect(cell).to_contain_text(re.compile("^n0.*: 0 GB/s"))

@@ -112,20 +112,29 @@ class HeatMap:
     def data(self, pages: Mapping[str, str]) -> dict:
         """Return what the page's script shows of a cell.
 
-        :arg pages: of sessions. Differences are in thousandths, ``None`` if not measured.
+        :arg pages: of sessions. Differences from the usual value are in thousandths, ``None`` if
+            not measured. Where that is 0, they are the values.
         """
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = 1000 * (self.values / self.usual[:, None] - 1)
+        shares = np.where(self.usual[:, None] == 0, self.values, shares)
         return {
             "nights": [text.night(night) for night in self.nights],
             "pages": [pages.get(session, "") for session in self.sessions],
             "nodes": self.nodes,
             "usual": [float(f"{one:.6g}") for one in self.usual.tolist()],
-            "share": [[round(v) if math.isfinite(v) else None for v in row]
-                      for row in shares.tolist()],
+            "share": [_numbers(row, bool(usual))
+                      for row, usual in zip(shares.tolist(), self.usual, strict=True)],
             "unit": self.figure.first.unit,
             "flagged": {one.node: one.path for one in self.flagged},
         }  # fmt: skip
+
+
+def _numbers(values: list[float], whole: bool) -> list[float | None]:
+    """Return numbers for the page's script, ``None`` where there is none."""
+    return [
+        (round(v) if whole else float(f"{v:.6g}")) if math.isfinite(v) else None for v in values
+    ]
 
 
 def of(figure: Panel, screened: Screened) -> HeatMap | None:
@@ -179,6 +188,7 @@ def _map(
     usual[np.isnan(usual)] = np.nanmedian(usual)
     with np.errstate(invalid="ignore", divide="ignore"):
         signed = (values / usual[:, None] - 1) * (-1 if figure.first.better == "lower" else 1)
+    signed = np.where(values == usual[:, None], 0, signed)
     place = {node: at for at, node in enumerate(nodes)}
     measured = (one for one in screened.nodes if one.node in place)
     flagged = sorted(measured, key=lambda one: place[one.node])

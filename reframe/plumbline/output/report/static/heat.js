@@ -32,11 +32,15 @@
 
     const describe = (data) => {
       const [node, night] = at;
-      const share = data.share[node][night];
+      const [share, usual] = [data.share[node][night], data.usual[node]];
+      // Of a share in thousandths, no more digits of the value are known.
+      const place = 10 ** Math.ceil(Math.log10(Math.abs(usual) / 1000));
+      const near = place * Math.round(usual * (1 + share / 1000) / place);
       const value = share === null ? "not measured"
-        : `${number(data.usual[node] * (1 + share / 1000))} ${data.unit}, ` +
+        : !usual ? `${number(share)} ${data.unit}, usually 0`
+        : `${number(near)} ${data.unit}, ` +
           `${share > 0 ? "+" : share < 0 ? "\u2212" : ""}${Math.abs(share / 10).toFixed(1)} % ` +
-          `against its usual ${number(data.usual[node])}`;
+          `against its usual ${number(usual)}`;
       const flagged = data.flagged[data.nodes[node]] ? "; flagged" : "";
       return `${data.nodes[node]}, ${data.nights[night]}: ${value}${flagged}`;
     };
