@@ -634,6 +634,14 @@ def test_a_fleet_of_which_most_nodes_are_gone_is_searched_again(tmp_path):
     assert {*range(120)} - of <= {*range(60, 90)}
 
 
+def test_the_nights_of_a_fleet_are_in_its_newest_unit(tmp_path):
+    nights = [of_nodes({f"n{n}": 300.0 for n in range(5)}, unit="GB/s")] * 2
+    nights += [of_nodes({f"n{n}": 3e5 for n in range(5)}, unit="MB/s")] * 2
+    with History(sessions_of(tmp_path, *nights, apart=DAY)) as history:
+        ((series, _),) = fleets.medians(history, Selection(), 5)
+    assert (series.unit, series.values.tolist()) == ("MB/s", pytest.approx([3e5] * 4))
+
+
 def test_the_terminal_acknowledges_what_the_page_proposes(tmp_path, monkeypatch):
     """The loss of a fleet's median, and not that of each node."""
     monkeypatch.setattr(findings, "FLEET", 5)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from plumbline.core import units
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.history.statements import KEY, MEASUREMENTS
@@ -38,8 +39,8 @@ nights AS (
     SELECT fleet, unit, block, session, start, max(time) AS time, median(value) AS value,
         bool_or(verdict = 'above-ceiling') AS above, count(DISTINCT number) AS measured
     FROM alone GROUP BY fleet, unit, block, session, start)
-SELECT key, benchmark, unit, better, nodes, session, time, value, above
-FROM nights JOIN fleets USING (fleet, unit) JOIN around USING (fleet, block)
+SELECT key, benchmark, fleets.unit, better, nodes, session, time, nights.unit, value, above
+FROM nights JOIN fleets USING (fleet) JOIN around USING (fleet, block)
 WHERE 2 * measured >= around
 ORDER BY key, start, session
 """
@@ -50,10 +51,12 @@ def medians(history: History, select: Selection, least: int) -> list[tuple[Serie
     """Return a series for each figure that at least so many nodes measured, each by itself and none
     otherwise, without bounds, builds and nodes; and the number of nodes.
 
-    Values in another unit than the newest are not used, nor sessions of fewer than half of the
-    nodes of their time, such as those that measure a suspect again.
+    Values are converted to the newest unit; those that cannot be are not used, nor sessions of
+    fewer than half of the nodes of their time, such as those that measure a suspect again.
     """
-    rows = history.fetch(_MEDIANS, select, flat=True, of={"least": least})
+    found = history.fetch(_MEDIANS, select, flat=True, of={"least": least})
+    # From the unit of the night to the newest one.
+    rows = [row for row in found if units.convertible(row[7], row[2])]
     otherwise = {*history.fetch(_OTHERWISE, select, flat=True)} if rows else set()
     return [
         _series([*group])
@@ -65,7 +68,10 @@ def medians(history: History, select: Selection, least: int) -> list[tuple[Serie
 def _series(rows: list[tuple[Any, ...]]) -> tuple[Series, int]:
     """Return the series of one figure."""
     key, benchmark, unit, better, nodes, *_ = rows[-1]
-    sessions, times, values, above = (np.array(column) for column in [*zip(*rows, strict=True)][5:])
+    sessions, times, printed, values, above = (
+        np.array(column) for column in [*zip(*rows, strict=True)][5:]
+    )
+    values = values * np.array([units.conversion(one, unit) for one in printed.tolist()])
     none = np.full(len(rows), np.nan)
     empty = np.full(len(rows), "", object)
     verdicts = np.where(above, "above-ceiling", "pass").astype(object)
