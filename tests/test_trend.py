@@ -731,6 +731,14 @@ def test_rows_of_the_history_have_sessions_and_build():
     assert found.failing
 
 
+def test_values_without_a_relative_change_are_counted():
+    values = flat()
+    values[[3, 50]] = 0.0, -1.0
+    found = following.of_history([of_history(values)], online=False)
+    assert (found.judged, found.skipped) == (1, 2) and "2 values" in found.unjudged
+    assert not following.of_history([of_history(flat())], online=False).unjudged
+
+
 def test_a_retry_does_not_hide_a_loss(tmp_path):
     """Which passes each night, after the first attempt of each night failed."""
     for night, level in enumerate(flat(31)):

@@ -13,6 +13,7 @@ from typing import Any
 
 from plumbline.analysis import trend
 from plumbline.analysis.trend import reading, table
+from plumbline.core.text import pluralize
 from plumbline.history.series import Series
 
 #: Fewest series that are judged in several processes, so many in each at once.
@@ -67,6 +68,7 @@ class Found:
     :ivar failing: the findings that make the exit code 1.
     :ivar outliers: series, first and last night of what stood out and came back unconfirmed.
     :ivar judged: number of series with enough nights; ``too_short``: without.
+    :ivar skipped: number of values that are not positive, of which no change has a relative size.
     """
 
     rows: list[FoundRow] = field(default_factory=list)
@@ -74,12 +76,15 @@ class Found:
     outliers: list[tuple[str, Night, Night]] = field(default_factory=list)
     judged: int = 0
     too_short: int = 0
+    skipped: int = 0
 
     @property
     def unjudged(self) -> str:
-        """A message about series with too few nights; empty if there are none."""
+        """A message about series with too few nights, and about values; empty if all is judged."""
         short = f"{self.too_short} series with fewer than {trend.NIGHTS} nights"
-        return f"not judged: {short}" if self.too_short else ""
+        skipped = f"{pluralize(self.skipped, 'value')} of 0 or less"
+        listed = [short] * bool(self.too_short) + [skipped] * bool(self.skipped)
+        return f"not judged: {'; '.join(listed)}" if listed else ""
 
     def add(
         self,
@@ -123,7 +128,7 @@ def of_history(every: list[Series], online: bool) -> Found:
     dated = [trend.nightly(series) for series in every]
     work = [(night.values, series.better, None)
             for series, night in zip(every, dated, strict=True)]  # fmt: skip
-    found = Found()
+    found = Found(skipped=sum(int((series.values <= 0).sum()) for series in every))
     for series, night, judgement in zip(every, dated, _judge_all(work, not online), strict=True):
         context = functools.partial(_context, series, night)
         found.add(name_of(series), night.days, judgement, context)
