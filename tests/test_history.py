@@ -12,11 +12,13 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
+import fasteners
 import numpy as np
 import pytest
 import records
@@ -604,6 +606,20 @@ def test_without_leave_to_write_the_index_is_elsewhere(
         assert len(found.series()) == 1
     assert len(messages) == 1
     assert own_cache.read_text() == "no folder" and not (results / index.NAME).exists()
+
+
+def test_without_locks_the_index_is_in_memory(results: Path, monkeypatch: pytest.MonkeyPatch):
+    """As on Lustre without `flock`."""
+
+    def acquire(*_, **__):
+        raise threading.ThreadError("Function not implemented")
+
+    store(results, line())
+    monkeypatch.setattr(fasteners.InterProcessLock, "acquire", acquire)
+    messages = []
+    with History(results, say=messages.append) as found:
+        assert len(found.series()) == 1
+    assert len(messages) == 1 and str(results / index.NAME) in messages[0]
 
 
 def test_a_full_disk_leaves_the_old_index_whole(results: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -69,6 +70,20 @@ def lock(path: Path) -> fasteners.InterProcessLock:
     # Given an open file, fasteners opens none itself, which would follow links and block on a FIFO.
     lock.lockfile = os.fdopen(open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
     return lock
+
+
+def acquire(
+    lock: fasteners.InterProcessLock, blocking: bool = True, timeout: float | None = None
+) -> bool:
+    """Acquire a lock, and return whether it was.
+
+    :arg blocking: whether to wait for it. :arg timeout: for so many seconds; without, for ever.
+    :raises OSError: if it cannot be, as file systems without locks have none.
+    """
+    try:
+        return bool(lock.acquire(blocking=blocking, timeout=timeout))
+    except threading.ThreadError as err:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), os.fspath(lock.path)) from err
 
 
 @contextlib.contextmanager

@@ -293,9 +293,9 @@ def _updated(
 @contextlib.contextmanager
 def _locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
     lock = files.lock(path)
-    if not lock.acquire(blocking=False):
+    if not files.acquire(lock, blocking=False):
         say("waiting for another command that updates the index of the history")
-        if not lock.acquire(timeout=_TIMEOUT):
+        if not files.acquire(lock, timeout=_TIMEOUT):
             raise TimeoutError(f"another command has held {path} for {_TIMEOUT} s")
     try:
         yield

@@ -14,7 +14,6 @@ import errno
 import json
 import os
 import platform
-import threading
 from pathlib import Path
 
 import fasteners
@@ -48,9 +47,8 @@ def _acquired(lock: fasteners.InterProcessLock, timeout: float | None = None) ->
     :arg timeout: in seconds; by default it does not wait.
     """
     try:
-        return bool(lock.acquire(blocking=timeout is not None, timeout=timeout))
-    except (OSError, threading.ThreadError):
-        # fasteners raises the second if the file system has no locks.
+        return files.acquire(lock, blocking=timeout is not None, timeout=timeout)
+    except OSError:
         return None
 
 

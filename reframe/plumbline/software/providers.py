@@ -25,8 +25,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import fasteners
-
 from plumbline.core import files, paths
 from plumbline.core.errors import Coded, Fault
 from plumbline.core.text import suggest
@@ -432,12 +430,16 @@ def install(report: Callable[[str], None]) -> None:
     remedy = "free disk space, run this as its owner, or set PLUMBLINE_TOOLS to a writable folder"
     with files.writing(paths.tools(), "cannot be written ({}): " + remedy):
         paths.tools().mkdir(parents=True, exist_ok=True)
-        with fasteners.InterProcessLock(paths.tools() / "lock"):
+        lock = files.lock(paths.tools() / "lock")
+        files.acquire(lock)
+        try:
             for name in WHEELS:
                 fault = _prefix_fault(name)
                 if fault:
                     report(f"provider pip: {fault}; installing")
                     _install_wheel(name)
+        finally:
+            lock.release()
 
 
 def prepare() -> None:

@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import fasteners
 import yaml
 
 from plumbline.core import files, paths
@@ -139,10 +138,10 @@ def locked(report: Callable[[str], None]) -> Iterator[None]:
     remedy = "free disk space, or set PLUMBLINE_TOOLS to a writable folder"
     with files.writing(root(), "cannot be written ({}): " + remedy):
         root().mkdir(parents=True, exist_ok=True)
-        lock = fasteners.InterProcessLock(root() / "lock")
-        if not lock.acquire(blocking=False):
+        lock = files.lock(root() / "lock")
+        if not files.acquire(lock, blocking=False):
             report(f"another build holds {root() / 'lock'}: waiting for it")
-            lock.acquire()
+            files.acquire(lock)
     try:
         yield
     finally:

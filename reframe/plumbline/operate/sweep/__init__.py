@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -200,9 +199,9 @@ class Sweep:
         """
         try:
             lock = files.lock(self.folder / "lock")
-            if lock.acquire(blocking=False):
+            if files.acquire(lock, blocking=False):
                 return lock
-        except (OSError, threading.ThreadError) as err:
+        except OSError as err:
             raise Fault(
                 f"{self.folder}: cannot be locked ({err}): set PLUMBLINE_RESULTS to a "
                 f"folder on a file system with locks",
