@@ -320,6 +320,9 @@ def test_what_vanished_fails_the_session(testbed: Testbed):
     (fault,) = done.end["faults"]
     assert "gone @testbed:node+disk-io" in fault
     assert "`plumbline lint --system testbed --accept`" in fault and fault in done.out
+    for pattern in ("^disk-io$", "(?i)^Disk"):
+        done = testbed.plumbline("run", "-p", pattern, "-n", "fio.*read", *FIO[2:])
+        assert (done.code, len(done.end["faults"])) == (1, 1), pattern
     # Cases that no longer fit their system.
     testbed.environments[0]["name"] = "renamed"
     testbed.write()
@@ -448,7 +451,12 @@ def test_what_failed_is_repeated(testbed: Testbed):
     dry_run = testbed.results / "sessions" / f"2{first.session.name}" / "report.json"
     dry_run.parent.mkdir()
     dry_run.write_text("{}")
+    # One that somebody kept under another name is not the newest.
+    kept = testbed.results / "sessions" / f"old-{first.session.name}"
+    shutil.copytree(first.session, kept)
+    (kept / "report.json").write_text("{}")
     second = testbed.plumbline(*again, REPAIRED=1)
+    assert not any(kept.name in note for note in second.end["notes"])
     (fields,) = second.records
     assert (second.code, fields["check"], fields["result"]) == (0, "flaky %which=bad", "pass")
 

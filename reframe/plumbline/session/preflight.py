@@ -67,7 +67,8 @@ def extras(argv: list[str]) -> dict[str, str]:
     pairs = {}
     for index, argument in enumerate(argv):
         option, equals, value = argument.partition("=")
-        if option == "--session-extras":
+        # ReFrame also takes what is short for it; less than this may be --setvar.
+        if len(option) >= len("--ses") and "--session-extras".startswith(option):
             value = value if equals else "".join(argv[index + 1 : index + 2])
             for part in value.split(","):
                 if "=" not in part:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import reframe.core.runtime as rt
@@ -160,7 +161,8 @@ def _restoring(arguments: list[str]) -> list[str]:
     for index, word in enumerate(arguments):
         if word == "--restore-session" and "".join(arguments[index + 1 : index + 2])[:1] in "-":
             # A dry run has a report, too.
-            planned = sorted(paths.results().glob("sessions/*/plan.json"))
+            known = sorted(paths.results().glob("sessions/*/plan.json"))
+            planned = [each for each in known if configuration.is_session_name(each.parent.name)]
             reports = [p for each in planned if (p := each.with_name("report.json")).exists()]
             if not reports:
                 raise Fault(
@@ -227,13 +229,10 @@ def _against_inventory(
             f"{path} does not exist: `{lint}` writes it, and the next session is compared with it"
         )
         return []
-    # ReFrame loads no other partition or environment than those that are named.
-    partition = (named or os.environ.get("RFM_SYSTEM", "")).partition(":")[2]
-    prgenvs = rt.runtime().get_option("general/0/valid_env_names") or [".*"]
-    loaded = f" @{system}:{re.escape(partition) or '[^+]*'}\\+({'|'.join(prgenvs)})"
     full = configuration.asked_for(configuration.FULL_SCALE, arguments)
     known = expected.all_cases if full else expected.cases
-    missing = filter(re.compile(loaded).search, sorted(known.keys() - ended.loading.cases))
+    partition = (named or os.environ.get("RFM_SYSTEM", "")).partition(":")[2]
+    missing = filter(_loader(system, partition), sorted(known.keys() - ended.loading.cases))
     gone = inventory.gone(missing, system, expected, ended.loading.checks, folders)
     faults = [f"vanished: {line}" for line in gone]
     tables = lookup.loaded(paths.reference())
@@ -245,6 +244,23 @@ def _against_inventory(
     (ended.notes if changed and not strict else faults).extend(lost)
     ended.notes += new
     return faults + (_uncompared(expected, ended) if strict else [])
+
+
+def _loader(system: str, partition: str) -> Callable[[str], bool]:
+    """Return what tells whether ReFrame would load a test case of an inventory: of no other
+    partition or environment than those that the session names.
+
+    :arg partition: that it names; empty if it names none.
+    """
+    patterns = rt.runtime().get_option("general/0/valid_env_names") or [""]
+
+    def loads(case: str) -> bool:
+        place, _, environment = case.rpartition(" @")[2].partition("+")
+        of, _, on = place.partition(":")
+        named = of == system and partition in ("", on)
+        return named and any(selects(re.match, pattern, [environment]) for pattern in patterns)
+
+    return loads
 
 
 def _uncompared(expected: inventory.Inventory | None, ended: session.Session) -> list[str]:

@@ -226,9 +226,8 @@ class Session(executors.TaskEventListener):
                 orphans = os.environ.get(recovery.ORPHANS, "cancel")
                 recovery.clean_up(paths.results(), orphans, self._report)
             self._running = running.claim(self.folder)
-        newest = max(
-            (folder.name for folder in session_files.sessions(paths.results())), default=""
-        )
+        names = (folder.name for folder in session_files.sessions(paths.results()))
+        newest = max(filter(configuration.is_session_name, names), default="")
         if newest > self.name:
             self.notes.append(
                 f"the clock is behind the start of session {newest}: sessions are sorted by their "
