@@ -449,6 +449,8 @@ def test_tool_changed_after_the_build(site: Site):
     done = site.build()
     assert (done.code, done.codes) == (2, ["build.no-external", "build.failed"])
     assert str(compiler) in done.err
+    # What was built is used on, as it was before a build was tried.
+    assert site.refusal() == ""
 
 
 def test_install_root_that_was_copied(site: Site, monkeypatch: pytest.MonkeyPatch):

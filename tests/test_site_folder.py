@@ -188,7 +188,14 @@ def test_a_lock_depends_on_the_sites_recipes(site: Path):
     put(
         site / "spack-env" / "repo" / "spack_repo" / "mine" / "packages" / "zlib" / "package.py", ""
     )
-    assert environment.digest({"zlib"}) != before
+    changed = environment.digest({"zlib"})
+    assert changed != before
+    recipe = site / "spack-env" / "repo" / "spack_repo" / "mine" / "packages" / "zlib"
+    for name in (".package.py.swp", "package.py~", "fix.patch.orig", ".nfs0001"):
+        (recipe / name).write_bytes(b"\xff\0")
+    assert environment.digest({"zlib"}) == changed
+    (recipe / "fix.patch").write_bytes("# José\n".encode("latin-1"))
+    assert environment.digest({"zlib"}) != changed
     put(site / "spack-env" / "config" / "concretizer.yaml", {"concretizer": {"reuse": True}})
     assert environment.digest({"ior"}) != before
 

@@ -147,13 +147,14 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
         began = time.monotonic()
         folder = spack.folder_of(environment)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / MARK).unlink(missing_ok=True)
         log = folder / "build.log"
         log.write_text(f"{spack.now()}: {environment.name}\n", encoding="utf-8")
         if environment.system == HERE:
             _install_tools(environment, report)
         lock = prepared(environment, folder, log, report)
         _require_externals(environment, lock)
+        # From here on the view may change; a build that was refused leaves it as it was.
+        (folder / MARK).unlink(missing_ok=True)
         report(f"{environment.name}: installing {len(lock.roots)} root specs; output in {log}")
         failure = _install(environment, folder, jobs, log, report)
         fresh = Built(folder / "view", lock, {"programs": {}})

@@ -28,6 +28,8 @@ MANIFEST, LOCK, SITE = "spack.yaml", "spack.lock", "site.yaml"
 
 #: Our key in a lock, for what it was concretized from; Spack ignores unknown keys.
 STAMP = "plumbline"
+#: Files beside a recipe that editors, patch(1) and NFS leave there.
+_LEFTOVER = re.compile(r"^\.|~$|\.(orig|rej)$")
 
 
 @dataclass(frozen=True)
@@ -201,10 +203,11 @@ class Environment:
             "pins": {name: pin["commit"] for name, pin in pins().items()},
             "settings": [read_yaml(path) for path in settings],
             "recipes": [
-                [f"{folder.name}/{path.name}", path.read_text(encoding="utf-8")]
+                # A patch may have any encoding.
+                [f"{folder.name}/{path.name}", path.read_text("utf-8", "surrogateescape")]
                 for folder in recipes
                 for path in sorted(folder.glob("*"))
-                if path.is_file()
+                if path.is_file() and not _LEFTOVER.search(path.name)
             ],
         }
         text = json.dumps(parts, sort_keys=True, default=str)
