@@ -281,6 +281,13 @@ def test_extras_that_cannot_be_stored_are_refused(extras: str):
     assert preflight.extras(["--session-extras=by=Müller"]) == {"by": "Müller"}
 
 
+@pytest.mark.parametrize("option", ["--session-extras", "--session-extra", "--ses"])
+def test_extras_of_a_shortened_option(option: str):
+    """Which ReFrame accepts."""
+    for words in ([option, "by=me"], [f"{option}=by=me"]):
+        assert preflight.extras(["reframe", "-r", "--setvar", "a=b", *words]) == {"by": "me"}
+
+
 @pytest.mark.holds("environment")
 def test_a_run_with_extras_that_are_no_utf8_does_not_start(testbed: Testbed):
     testbed.environment("disk", "fio")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from bench import sweep as bench_sweep
 from conftest import codes_in, fault_of
+from plumbline.cli import history as of_nodes
 from plumbline.history.history import History
 from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
@@ -54,6 +55,13 @@ def test_flags_are_those_of_screening(fleet: Fleet):
     assert {row["node"]: row["flagged"][:8] for row in rows if row["flagged"]} == {
         "n003": f"{fleet.start + datetime.timedelta(days=35):%Y%m%d}"
     }
+
+
+def test_a_node_is_flagged_in_its_own_system():
+    """Nodes of two systems may have one name."""
+    cells = [of_nodes._node_cells(row("n1", "2026-11-20"), {(system, "n1"): "2026"})
+             for system in ("s", "other")]  # fmt: skip
+    assert [one["flagged"] for one in cells] == ["2026", ""]
 
 
 _TODAY = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import gzip
+import json
 import os
 import re
 import shutil
@@ -233,6 +234,12 @@ def test_a_record_of_a_log_stays_among_the_sessions(results: Path, tmp_path: Pat
     stored, existing, (fault,) = retention.recover(results, log, print)
     assert (stored, existing) == (0, 0) and fault.startswith(f"{log}:1: session: ")
     assert not [*results.glob("records.jsonl")]
+
+
+def test_a_separator_in_a_text_does_not_end_a_record(results: Path, tmp_path: Path):
+    lost = line(result="error", reason="one\u2028two", foms=[])
+    (tmp_path / "log").write_text(f"plumbline-record {json.dumps(lost, ensure_ascii=False)}\n")
+    assert retention.recover(results, tmp_path / "log", print) == (1, 0, [])
 
 
 def test_each_attempt_comes_back_once(results: Path, tmp_path: Path):

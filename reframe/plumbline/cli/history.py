@@ -186,8 +186,8 @@ def _days_since(time: np.datetime64) -> float:
     return round(float((np.datetime64("now", "s") - time) / np.timedelta64(1, "D")), 1)
 
 
-def _flagged(found, select) -> dict[str, str]:
-    """Return node -> since when screening flags it, or a GPU of it."""
+def _flagged(found, select) -> dict[tuple[str, str], str]:
+    """Return system and node -> since when screening flags it, or a GPU of it."""
     from plumbline.analysis import screen
 
     try:
@@ -196,16 +196,17 @@ def _flagged(found, select) -> dict[str, str]:
         if err.code != "history.no-peers":
             raise
         return {}
-    return {flag.name[0]: flag.since for flag in reversed(flags) if flag.drained}
+    return {(system, flag.name[0]): flag.since for flag in reversed(flags) if flag.drained
+            for system in flag.systems}  # fmt: skip
 
 
-def _node_cells(row, flagged: dict[str, str]) -> dict:
+def _node_cells(row, flagged: dict[tuple[str, str], str]) -> dict:
     """Return a node as JSON shows it."""
     return {
         **{name: getattr(row, name) for name in _OF_NODES if hasattr(row, name)},
         "last": f"{row.time}Z",
         "days": _days_since(row.time),
-        "flagged": flagged.get(row.node, ""),
+        "flagged": flagged.get((row.system, row.node), ""),
     }
 
 

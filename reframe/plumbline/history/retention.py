@@ -166,7 +166,7 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
     found: dict[str, list[record.Record]] = {}
     faults = []
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError as err:
         raise UnreadableFile(f"{log}: cannot be read: {err.strerror}") from None
     for number, line in enumerate(lines, 1):
