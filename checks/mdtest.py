@@ -9,13 +9,16 @@ from plumbline.parse import Output, check_inputs
 from reframe.core.builtins import parameter, variable
 from reframe.utility import typecheck as typ
 
+#: Rate that a cache may answer -> by how many nodes its phase is shifted from the creation.
+SHIFTS = {"file_stat_rate": 1, "file_read_rate": 2}
+
 
 class Mdtest(Benchmark):
     """Base class: files of 32 KiB, with a directory per task.
 
-    Each task uses the files that a task of another node created. On a single node, its cache would
-    answer: there the rates of stat and read are named ``cached_...``, for which there is no
-    reference.
+    Each phase of a task uses the files of a task of the next node, so the third of the phases on
+    two nodes, which reads, uses its own. What the node that created the files can answer from its
+    cache is named ``cached_...``, for which there is no reference.
     """
 
     benchmark = "mdtest"
@@ -54,25 +57,34 @@ class Mdtest(Benchmark):
             self.nodes = 1
         return super().lay_out(partition, topology)
 
+    def count_nodes(self, layout) -> int:
+        """Return how many nodes create files that all of them see."""
+        return 1 if self.storage(self.file_system).node_local else layout.num_nodes
+
     @property
-    def shifted(self) -> bool:
-        """Whether each task uses the files that a task of another node created."""
-        return self.layout.num_nodes > 1 and not self.storage(self.file_system).node_local
+    def shift(self) -> int:
+        """The tasks from one to that whose files it uses in the next phase: those of a node."""
+        return self.layout.num_tasks_per_node if self.count_nodes(self.layout) > 1 else 0
+
+    def is_cached(self, figure: Figure, layout) -> bool:
+        """Return whether the node that created the files answers from memory."""
+        shift = SHIFTS.get(figure.metric)
+        return shift is not None and shift % self.count_nodes(layout) == 0
 
     def figures(self) -> list[Figure]:
         return [Figure(f"file_{phase}_rate") for phase in ("creation", "stat", "read", "removal")]
 
     def figures_of(self, layout):
-        if self.shifted:
-            return self.figures()
         return [
-            figure._replace(metric=f"cached_{figure.metric}") if is_cacheable(figure) else figure
+            figure._replace(metric=f"cached_{figure.metric}")
+            if self.is_cached(figure, layout)
+            else figure
             for figure in self.figures()
         ]
 
     def derive(self, printed):
         for figure, fom in printed.items():
-            if is_cacheable(figure):
+            if self.is_cached(figure, self.layout):
                 yield dataclasses.replace(fom, metric=f"cached_{fom.metric}")
 
     def verify(self, output: Output) -> None:
@@ -81,6 +93,7 @@ class Mdtest(Benchmark):
             "items": self.layout.num_tasks * self.files,
             "items_per_task": self.files,
             "write_bytes": self.write_bytes,
+            "shift": self.shift,
         }
         check_inputs("mdtest", output, requested)
 
@@ -92,15 +105,11 @@ class Mdtest(Benchmark):
         self.executable_opts = [
             *("-F", "-u", "-n", str(self.files)),
             *("-w", str(self.write_bytes), "-e", str(self.write_bytes)),
-            *(["-N", str(self.layout.num_tasks_per_node)] if self.shifted else []),
+            # In nodes: mdtest multiplies it by the tasks of a node, where these are neighbours.
+            *(["-N", "1"] if self.shift else []),
             *self.phases,
             *("-d", f"{folder}/mdtest"),
         ]
-
-
-def is_cacheable(figure: Figure) -> bool:
-    """Return whether the node that created a file can answer from memory."""
-    return figure.metric in ("file_stat_rate", "file_read_rate")
 
 
 @rfm.simple_test

@@ -1280,8 +1280,11 @@ def test_mdtest_inputs() -> None:
         "path": "data/t",
         "items": "20",
         "items_are": "files",
+        "shift": "0",
         "iterations": "1",
     }
+    for name in ("v330_mpich_shift", "v400_openmpi_shift"):
+        assert read(f"mdtest/{name}").inputs["shift"] == "1"
     assert read(MDTEST_BOTH).inputs["write_bytes"] == "0"
     assert read("mdtest/v400_mpich_files_i3").inputs["iterations"] == "3"
 

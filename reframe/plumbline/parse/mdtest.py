@@ -46,6 +46,7 @@ _STARTED = re.compile(r"^-- started at .* --[ ]*$", re.M)
 _FINISHED = re.compile(r"^-- finished at .* --[ ]*$", re.M)
 _COMMAND = re.compile(r"^Command line used: (.*)$", re.M)
 _PATH = re.compile(r"^Path *: (.*\S)[ ]*$", re.M)
+_SHIFT = re.compile(r"^(?:V-0: .*)?Shifting ranks by (\d+) for each phase\.[ ]*$", re.M)
 _WORK = re.compile(r"^(\d+) tasks, (\d+) (files/directories|files|file|directories)[ ]*$", re.M)
 _TITLE = re.compile(r"^SUMMARY (rate|time)(?: \(in [\w/]+\))?: \(of (\d+) iterations\)[ ]*$")
 _HEAD = re.compile(r" +Operation +Max +Min +Mean +Std Dev *")
@@ -72,7 +73,10 @@ def parse(text: str) -> Output:
     working, items, what = single(_WORK.findall(text), "the line with tasks and items")
     if working != tasks:
         raise ParseError(f"{tasks} tasks were launched, {working} worked")
-    inputs |= {"items": items, "items_are": what}
+    # What -N is multiplied by depends on how the tasks are placed.
+    shifts = _SHIFT.findall(text)
+    shift = single(shifts, "the shift of ranks") if shifts else "0"
+    inputs |= {"items": items, "items_are": what, "shift": shift}
     finished = single((match[0] for match in _FINISHED.finditer(text)), "the last line of mdtest")
     tables = _tables(text[: text.index(finished)].splitlines())
     if text[text.index(finished) + len(finished) :].count("SUMMARY"):

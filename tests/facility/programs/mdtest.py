@@ -55,7 +55,10 @@ def _report(run: Run, options) -> str:
         tree.rmdir()
     now = time.strftime("%m/%d/%Y %H:%M:%S")
     quoted = " ".join(f"'{word}'" for word in run.words[1:])
-    step = options.get("N")
+    step = int(options.get("N", 0))
+    nodes = [task.node for task in run.tasks]
+    if len(run.nodes) > 1 and nodes[0] == nodes[1]:
+        step *= nodes.count(nodes[0])
     shifted = f"V-0: Rank   0 Line  2537 Shifting ranks by {step} for each phase.\n" if step else ""
     text = (
         f"-- started at {now} --\n\n"
