@@ -79,7 +79,7 @@ class BabelStream(Benchmark):
         least = 2**25
         if self.layout.vendor:
             memory = self.current_partition.extras.get("gpu_memory", 0)
-            # An array of 256 MiB is far larger than a GPU's cache.
+            # As in the published tables. The largest GPUs have as much cache as one array.
             elements = least
         else:
             memory = self.current_partition.extras.get("memory", 0)

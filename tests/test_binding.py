@@ -164,6 +164,14 @@ GPU_COLUMNS = [
         "5",
     ),
     ({"CUDA_VISIBLE_DEVICES": "5"}, ["ROCR_VISIBLE_DEVICES=1"], "", "1"),
+    # As it does for AMD's, each with its own list.
+    (
+        {"CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"},
+        ["PLUMBLINE_DEVICES=rocm:0"],
+        "1",
+        "1",
+    ),
+    ({"CUDA_VISIBLE_DEVICES": "3"}, ["PLUMBLINE_DEVICES=rocm:0"], "3", "3"),
 ]
 
 
@@ -173,7 +181,10 @@ def test_gpus_given_and_visible(shell: str, env: dict, words: list, given: str, 
     done = run_task(shell, TASK, 1, *words, "env", **env)
     (task,) = read_tasks(done.stderr)
     assert (task.given, task.gpus) == (given, gpus)
-    assert set(words) <= set(done.stdout.splitlines())
+    left = set(done.stdout.splitlines())
+    assert {word for word in words if not word.startswith("PLUMBLINE_")} <= left
+    if "ROCR_VISIBLE_DEVICES" in env and "PLUMBLINE_DEVICES=rocm:0" in words:
+        assert not any(line.startswith("CUDA_VISIBLE_DEVICES=") for line in left)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -255,6 +255,8 @@ GPUS_RIGHT = [
     ([(0,), (1,)], ["- 0 0 a,b", "- 1 1 a,b"]),
     # Two tasks are to share a GPU.
     ([(0,), (0,)], ["- 0 0 a,b", "- 0 1 a,b"]),
+    # Partitions of a GPU, of which the first has the bus id.
+    ([(1,), (2,)], ["1 1 0 a,?,?", "2 2 1 a,?,?"]),
 ]
 
 GPU, SHARED, LOCAL = "proof.wrong-gpu", "proof.shared-gpu", "proof.wrong-local-rank"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Reports on standard error where this task runs, then becomes the program, so that the reported
-# process is the one that is measured. With sample 0 it also reports facts of the host.
+# Reports on standard error where this task runs, then becomes the program, or its parent where it
+# reads counters of the node around it, so that what is reported is what the measured process may
+# use. With sample 0 it also reports facts of the host.
 #   task.sh SAMPLE [NAME=VALUE ...] PROGRAM [ARGUMENT ...]
 # Words for the wrapper itself, which the program does not get:
 #   PLUMBLINE_OUTPUT=PREFIX  each rank's standard output goes to PREFIX.RANK.out, as the output of
@@ -89,6 +90,11 @@ while read -r key value; do
         Mems_allowed_list:) mems=$value ;;
     esac
 done </proc/self/status
+# Slurm sets both for AMD's GPUs, unless gres.conf has AutoDetect or Flags: HIP would count CUDA's.
+case $devices:$rocr in
+    rocm:*:-) ;;
+    rocm:*) unset CUDA_VISIBLE_DEVICES && cuda=- ;;
+esac
 if [ -z "$given" ]; then
     [ "$cuda" = - ] && given=${rocr:-none} || given=${cuda:-none}
     visible=$given
