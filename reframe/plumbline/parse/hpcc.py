@@ -53,6 +53,10 @@ _BEGIN, _CLOSE, _END = (
 _ERRORS = ("MPIRandomAccess_ErrorsFraction", "MPIRandomAccess_LCG_ErrorsFraction")
 _NEEDED = (*KEYS, *_ERRORS, "Success", "CommWorldProcs", "HPL_N")
 
+#: A message of the latency and bandwidth part about wrong bytes (``bench_lat_bw_1.5.2.c``), after
+#: which hpcc continues, and reports success. Ranks but the first print it on standard error.
+FAILED = re.compile(r"^\[\d+\]: ERROR: .*expected \d+ and \d+ as first and last byte.*$", re.M)
+
 
 def parse(text: str) -> Output:
     """Parse the output of one run of ``hpcc``.
@@ -99,7 +103,8 @@ def _check_verification(text: str, values: dict[str, str]) -> None:
     """Check the verifications that hpcc itself makes of its results."""
     if values["Success"] != "1":
         raise ParseError(f"hpcc reports Success={values['Success']}", code="output.program-error")
-    if line := re.search(r"^.*(?:\bFAILED\b|HPL ERROR|HPCC ERROR).*$", text, re.M):
+    wrong = r"^.*(?:\bFAILED\b|HPL ERROR|HPCC ERROR).*$"
+    if line := re.search(wrong, text, re.M) or FAILED.search(text):
         raise ParseError(f"hpcc reports: {line[0].strip()}", code="output.program-error")
     tests = re.findall(r"Finished\s+(\d+) tests with the following results:", text)
     if "1" not in tests:
