@@ -141,7 +141,7 @@ def history(own: Own) -> list[Done]:
     return done
 
 
-#: A plain check with a figure.
+#: A plain check without a tag, with a figure.
 PLAIN = """
 import reframe as rfm
 
@@ -222,26 +222,11 @@ def test_lint_knows_its_rows_once_its_check_is_loaded(own: Own, history: list[Do
     assert done.code == 1 and "no loaded check has mybench scoer" in fault
 
 
-#: A plain check without a tag.
-OTHER = """
-import reframe as rfm
-
-
-@rfm.simple_test
-class other(rfm.RunOnlyRegressionTest):
-    valid_systems, valid_prog_environs, executable = ["*"], ["*"], "true"
-
-    @sanity_function
-    def ran(self):
-        return True
-"""
-
-
 def test_lint_lists_rows_of_a_check_that_is_not_loaded(
     own: Own, history: list[Done], tmp_path: Path
 ):
     """`plumbline baseline` wrote them, so no name is misspelt."""
-    (tmp_path / "other.py").write_text(OTHER)
+    (tmp_path / "plain.py").write_text(PLAIN)
     written = own.testbed.systems / "inventory" / "own.json"
     written.parent.mkdir(exist_ok=True)
     written.write_text('{"references": {}, "cases": {}, "full": {}}')
@@ -249,9 +234,9 @@ def test_lint_lists_rows_of_a_check_that_is_not_loaded(
     written.unlink()
     (line,) = (line for line in done.out.splitlines() if line.endswith("[reference.not-loaded]"))
     assert "own.csv" in line and "mybench" in line and " 3 references " in line
-    # The command that adds the other one loads it.
+    # The command that adds the plain one loads it.
     (fault,) = done.err.splitlines()
-    assert "other @own:node+base" in fault and f" -c {tmp_path} --accept`" in fault
+    assert "plain @own:node+base" in fault and f" -c {tmp_path} --accept`" in fault
 
 
 @pytest.fixture(scope="module")
