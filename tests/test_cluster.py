@@ -227,10 +227,10 @@ class Running:
 
     def __init__(self, bed: Virtual, *arguments: object, **env: object):
         self.bed = bed
-        self.release = bed.folder / "release"
+        self.release, self.started = bed.folder / "release", bed.folder / "started"
         self.before = bed.session_folders()
         bed.standin("quick")
-        bed.standin("held", STANDIN_WAIT=self.release)
+        bed.standin("held", STANDIN_WAIT=self.release, STANDIN_LOG=self.started)
         wanted = ["-n", PINGPONG, "-p", "quick|held|later", *QUICK]
         self.process = bed.start(
             BIN / "plumbline", "run", "--system=virtual", *wanted, *arguments, **env
@@ -247,7 +247,9 @@ class Running:
         made = self.bed.session_folders() - self.before
         # A record that is being written, or that a full disk cut short, is none yet.
         texts = [path.read_text() for folder in made for path in folder.glob("records.jsonl")]
-        return len(self.jobs) == 1 and any("\n" in text for text in texts)
+        ended = any("\n" in text for text in texts)
+        # slurmctld that is restarted before srun has its job step lets srun wait for two minutes.
+        return len(self.jobs) == 1 and ended and self.started.exists()
 
     @property
     def job(self) -> str:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from plumbline import parse
-from plumbline.check import outcomes, reading, verdict
+from plumbline.check import outcomes, reading, samples, verdict
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure, Fom, ParseError
@@ -47,6 +47,25 @@ def test_another_number_of_tasks(started: int, reported: int):
     assert in_this_order(message, "osu_bw", *REPORTED[started, reported], "node[0-1]")
     others = {ALONE, reading.FEWER_TASKS, reading.OTHER_RUN} - {*REPORTED[started, reported]}
     assert not any(cause in message for cause in others)
+
+
+#: What srun of Slurm 22.05 printed as it was ended 20 s after slurmctld had been restarted.
+PENDING = """\
+srun: Cancelled pending job step with signal 15
+srun: error: Unable to create step for job 1: Job/step already completing or completed
+"""
+
+
+@pytest.mark.parametrize("stderr", [PENDING, ""])
+def test_a_step_that_slurm_did_not_create(stderr: str, tmp_path: Path):
+    (tmp_path / samples.NOT_STARTED).write_text("0\n")
+    (tmp_path / "sample-0.err").write_text(stderr)
+    layout = SimpleNamespace(num_tasks=2)
+    with pytest.raises(outcomes.Invalid) as refusal:
+        reading.check_started(tmp_path, layout, 60, [])
+    assert refusal.value.code == "output.not-started"
+    assert (reading.STEP_NOT_CREATED in str(refusal.value)) == bool(stderr)
+    assert in_this_order(str(refusal.value), "run 0", "60 s", "0 of 2 tasks")
 
 
 @pytest.mark.parametrize(

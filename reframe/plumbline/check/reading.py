@@ -34,6 +34,15 @@ from plumbline.placement.placement import Layout
 OTHER_RUN = "the output is that of another run"
 FEWER_TASKS = "the program takes fewer tasks than it is given"
 
+#: What srun prints if it is ended before slurmctld gave it a job step, and what the message adds.
+#: Seen of Slurm 22.05: srun waits for 120 s where its step is refused once, as it is of a job that
+#: ran while slurmctld was restarted.
+_PENDING_STEP = "Cancelled pending job step"
+STEP_NOT_CREATED = (
+    ", as Slurm did not create the job step: slurmctld had just been restarted, or does not reach "
+    "the nodes"
+)
+
 #: Characters of a line that a message quotes.
 _LONGEST = 300
 
@@ -111,6 +120,7 @@ def check_started(folder: Path, layout: Layout, seconds: int, fabric: Sequence[s
     on = nodelist_abbrev(nodes) if nodes else "no node"
     if len(seen) < layout.num_tasks:
         step = f"{len(seen)} of {layout.num_tasks} tasks started, on {on}"
+        step += STEP_NOT_CREATED if _PENDING_STEP in stderr else ""
     else:
         step = (
             f"all {len(seen)} tasks started, on {on}, and MPI_Init, the start of NCCL or the first "
