@@ -16,10 +16,19 @@ from facility.job import Task as Placed
 from facility.machine import Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plumbline.placement.binding import LAUNCHERS, Binding, BindingError, bind, common, launchers
+from plumbline.placement.binding import (
+    LAUNCHERS,
+    RANKS,
+    WRAPPER,
+    Binding,
+    BindingError,
+    bind,
+    common,
+    launchers,
+)
 from plumbline.placement.binding.common import NODES_DIFFER, OWN_GPUS, SEVERAL_GPUS, Refusal
 from plumbline.placement.placement import PLACEMENTS, Layout, Task, lay_out
-from plumbline.placement.topology import PlacementError, Topology, cpus_of_list
+from plumbline.placement.topology import Core, PlacementError, Topology, cpus_of_list
 
 SYSTEMS = Path(__file__).resolve().parents[1] / "systems"
 
@@ -96,7 +105,7 @@ OPTIONS = [
     ("srun", "frontier", "all-gpus", "", {},
      "--nodes=1 --ntasks=8 --ntasks-per-node=8 --distribution=block --cpu-bind=mask_cpu:"
      "0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,"
-     "0xfe0000000000 --gpus-per-node=8 --gpu-bind=map_gpu:0,1,2,3,4,5,6,7"),
+     "0xfe0000000000 --gpus-per-node=8 --gpu-bind=none"),
     ("srun", "frontier", "gpus-off-node", "", {"nodes": 2},
      "--nodes=2 --ntasks=16 --ntasks-per-node=8 --distribution=block --cpu-bind=mask_cpu:"
      "0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,"
@@ -137,7 +146,7 @@ OPTIONS = [
      "rank 0=+n0 slot=0\nrank 1=+n1 slot=0"),
     ("openmpi", "eagle", "one-socket", "", {},
      "--mca rmaps_rank_file_physical 1 --rankfile rankfile << "
-     "rank 0=localhost slot=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"),
+     "rank 0=localhost slot=0-17"),
     ("openmpi5", "eagle", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 36},
      "--map-by rankfile:file=rankfile << " + "\n".join(
          f"rank {node * 36 + socket * 18 + core}=+n{node} slot={socket}:{core}"
@@ -242,7 +251,7 @@ def test_words(launcher: str, system: str, placement: str, location: str, words:
     per_node = (f"PLUMBLINE_PER_NODE={count}",) if derived else ()
     # Words of one launcher alone: what task.sh does in its place.
     own = [w for w in bound.task if re.match("PLUMBLINE_(CPUS|CUDA|ROCR)", w)]
-    assert launcher in ("jsrun", "pals") or not own
+    assert launcher in ("jsrun", "pals", "srun") or not own
     assert bound.task == (*per_node, *own, *words.split())
 
 
@@ -258,11 +267,18 @@ def test_tasks_with_different_numbers_of_cores() -> None:
     assert bind(layout, "srun").task == ("OMP_PROC_BIND=close", "OMP_PLACES=cores")
 
 
+def test_no_rank_of_another_launcher_is_inherited() -> None:
+    """Slurm's are judged by task.sh itself: a batch script has them under every launcher."""
+    read = re.findall(r"\"\$([A-Z]\w+)\"", WRAPPER.read_text().partition("of_local_rank")[0])
+    assert {*RANKS} == {name for name in read if not name.startswith("SLURM")}
+
+
 # -- what a launcher cannot do -------------------------------------------------------------------
 
 CORES = node_of("eagle").cores
 UNEVEN = Topology(CORES[1:])
 UNLIKE = Layout("unlike", (Task(0, CORES[:1]), Task(1, CORES[1:2])))
+ODD = [Core((3 * n,), 0, 0, 0, 3 * n) for n in range(20)]
 MEMORIES = Layout("memories", (Task(0, CORES[:1], 0), Task(0, CORES[1:2], 1)))
 TWOS = Layout(
     "twos",
@@ -297,6 +313,10 @@ REFUSED = [
     ("mpt", laid_out("reedbush-u", "tasks-per-node", tasks_per_node=2), launchers.SEVERAL_CORES),
     ("alps", Layout("gap", (Task(0, CORES[:2]), Task(0, CORES[4:6]))), launchers.UNEQUAL_BLOCKS),
     ("openmpi5", lay_out("on-node", UNEVEN)[0], launchers.UNEQUAL_SOCKETS),
+    *(
+        (launcher, Layout("odd", (Task(0, tuple(ODD)),)), launchers.MANY_RANGES)
+        for launcher in ("openmpi", "mpirun-openmpi", "openmpi5")
+    ),
 ]
 
 
@@ -327,7 +347,27 @@ def test_unknown_launcher() -> None:
 def test_nodes_that_differ_in_a_rank_file() -> None:
     layout = Layout("unlike", (Task(0, CORES[:1]), Task(1, CORES[18:20])))
     text = bind(layout, "openmpi").files["rankfile"]
-    assert text == "rank 0=+n0 slot=0\nrank 1=+n1 slot=18,19\n"
+    assert text == "rank 0=+n0 slot=0\nrank 1=+n1 slot=18-19\n"
+
+
+Threads = Callable[[int], tuple[int, ...]]
+
+
+#: CPUs of the n-th core, and the slots of all 40 cores.
+SLOTS: dict[str, tuple[Threads, str]] = {
+    "one-thread": (lambda n: (n,), "0-39"),
+    "threads-apart": (lambda n: (n, n + 40), "0-39"),
+    "threads-together": (lambda n: (2 * n, 2 * n + 1), "0-79"),
+}
+
+
+@pytest.mark.parametrize(("threads", "slots"), SLOTS.values(), ids=SLOTS)
+def test_many_cores_fit_a_line_of_a_rank_file(threads: Threads, slots: str) -> None:
+    """With 36 numbers, mpirun of Open MPI 4.1.4 ended: *** buffer overflow detected ***."""
+    cores = (Core(threads(n), n // 20, n // 20, n // 20, n % 20) for n in range(40))
+    layout = Layout("all-cores", (Task(0, tuple(cores)),))
+    assert bind(layout, "openmpi").files["rankfile"] == f"rank 0=localhost slot={slots}\n"
+    assert bind(layout, "openmpi5").files["rankfile"] == "rank 0=localhost slot=0:0-19;1:0-19\n"
 
 
 # -- any machine: where the facility's launchers put the tasks by these options ------------------
@@ -402,9 +442,9 @@ def openmpi5(words: list[str], job: Job) -> launch.Step:
     for rank, node, slot in found:
         cores = []
         for part in slot.split(";"):
-            package, _, numbers = part.partition(":")
+            package, _, cores_of_it = part.partition(":")
             before = usable[int(package)] * int(package)
-            cores += [job.cores[before + int(number)] for number in numbers.split(",")]
+            cores += [job.cores[before + number] for number in cpus_of_list(cores_of_it)]
         cpus = hardware.cpus_of_cores(cores)
         tasks.append(Placed(int(rank), job.nodes[int(node or 0)], 0, cpus))
     return launch.Step(tasks, words[-1:])
@@ -538,7 +578,7 @@ def test_own_gpus_by_the_launcher_or_the_wrapper(
         if len(wanted) == 1:
             assert "CUDA_VISIBLE_DEVICES=0" in bound.task
             continue
-        wrapper = launcher == "pals" or "ALL_GPUS" in bound.options
+        wrapper = launcher in ("pals", "srun") or "ALL_GPUS" in bound.options
         assert wrapper == any("VISIBLE" in word for word in bound.task)
         by_wrapper = wrapper and of_words(bound, "PLUMBLINE_CUDA_VISIBLE_DEVICES", ",")
         assert (by_wrapper or [task.given for task in step.tasks]) == wanted

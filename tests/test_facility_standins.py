@@ -269,7 +269,6 @@ def test_tasks_are_where_the_manual_says(
 
 #: Launcher, system, options -> the list of GPUs in the environment of each task.
 GPUS = [
-    ("srun frontier 1 1", "-n 2 --gpu-bind=map_gpu:4,6", ["4", "6"]),
     ("srun frontier 1 1", "-n 2 --gpu-bind=none", ["0,1,2,3,4,5,6,7"] * 2),
     ("jsrun summit 1 1", "-n 6 -r 6 -a 1 -c 7 -g 1 -b rs", list("012345")),
     ("jsrun summit 1 1", "-n 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs", ["0,1,2,3,4,5"]),

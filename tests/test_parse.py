@@ -23,6 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from facility import launch_mpi
 from plumbline import parse
 from plumbline.core.units import factor
 from plumbline.parse import Figure, Fom, Output, ParseError, babelstream, gpcnet, mdtest, osu
@@ -1603,15 +1604,6 @@ def test_osu_lines_of_ranks_may_come_late(name: str) -> None:
         assert refusal(name, changed(text, r"^(# Size.*\n)", rf"\1{warning}")) == NOT_PARSED
 
 
-def test_osu_aprun_says_something_after_the_run() -> None:
-    line = (
-        "Application 2634 resources: utime ~0s, stime ~0s, Rss ~4284, inblocks ~0, outblocks ~0\n"
-    )
-    assert figures(read(OSU_LATENCY, text_of(OSU_LATENCY) + line)) == whole(OSU_LATENCY)
-    text = text_of(OSU_LATENCY) + "\nApplication 2634 exit codes: 139\n" + line
-    assert refusal(OSU_LATENCY, text) == NOT_PARSED
-
-
 def test_osu_a_run_that_was_killed_has_fewer_sizes() -> None:
     """Nothing in its text says so: the check misses the figures that it declared."""
     found = read("osu/v74_mpich_killed")
@@ -1723,6 +1715,12 @@ def test_every_figure_is_registered(program: Program, name: str) -> None:
     # The checks run only some of the benchmarks of IMB.
     for fom in read(name).foms if program.name != "imb" else ():
         assert factor(fom.unit, FOMS[program.name][fom.metric].unit) > 0, fom
+
+
+@pytest.mark.parametrize(("program", "name"), GOOD)
+def test_a_line_of_aprun(program: Program, name: str) -> None:
+    """It closes the output of every program that ends without an error."""
+    assert read(name, f"{text_of(name)}{launch_mpi.USAGE}\n") == read(name)
 
 
 @pytest.mark.parametrize(("program", "name"), GOOD)

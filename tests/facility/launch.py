@@ -26,6 +26,7 @@ class Step:
     :ivar env: variables that the launcher sets for all tasks.
     :ivar ranks: the variables in which the launcher passes a task its rank.
     :ivar moves: whether the MPI library moves the tasks once they have started.
+    :ivar closing: what the launcher prints after a program that succeeded.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Step:
         self.env = env or {}
         self.ranks = ranks
         self.moves = False
+        self.closing = ""
 
 
 def spread(count: int, bins: int) -> list[int]:
@@ -141,16 +143,9 @@ def _srun_gpus(options, job: Job, most: int) -> list[tuple[tuple[int, ...], str 
         raise Refused("srun: error: Invalid generic resource (gres) specification")
     if not gpus:
         return [((), None)] * most
-    kind, _, values = str(options.get("gpu-bind", "none")).partition(":")
-    if kind == "none":
+    if (bound := options.get("gpu-bind", "none")) == "none":
         return [(gpus, gpu_list(gpus))] * most
-    if kind != "map_gpu":
-        raise Refused(f"srun: error: Invalid --gpu-bind argument: {kind}", 255)
-    picks = [int(value) for value in values.split(",")]
-    if not set(picks) <= set(gpus):
-        raise Refused("srun: error: Invalid generic resource (gres) specification")
-    chosen = [picks[local % len(picks)] for local in range(most)]
-    return [((gpu,), str(gpu)) for gpu in chosen]
+    raise Refused(f"srun: --gpu-bind={bound}: no stand-in", 255)
 
 
 def expand_nodes(text: str) -> list[str]:

@@ -65,6 +65,9 @@ def _rank_file(path: str, job: Job, count: int) -> list[Task]:
         found = re.fullmatch(r"rank\s*(\d+)\s*=\s*(\S+)\s+slots?\s*=\s*([\d,-]+)", line.strip())
         if not found:
             raise Refused(f"Error, invalid syntax in the rankfile ({path})\nat: {line}")
+        # orte/mca/rmaps/rank_file/rmaps_rank_file.c copies it to 64 bytes.
+        if len(f"{found[2]} slot={found[3]}") > 63:
+            raise Refused("*** buffer overflow detected ***: terminated", 134)
         host = found[2]
         if host == "localhost":
             host = job.nodes[0]
@@ -210,6 +213,10 @@ def _alps_ranks(task: Task) -> dict[str, object]:
     return {"ALPS_APP_PE": task.rank}
 
 
+#: What aprun prints at the end (HPE, "Additional aprun Information", "Usage Output String").
+USAGE = "Application 2634 resources: utime ~0s, stime ~0s, Rss ~4284, inblocks ~0, outblocks ~0"
+
+
 def aprun(words: list[str], job: Job) -> Step:
     """aprun(1) of Cray's ALPS. A PE has ``-d`` CPUs in a row, or of a list one."""
     machine = job.machine
@@ -233,7 +240,9 @@ def aprun(words: list[str], job: Job) -> Step:
         cpus = [(listed[local % len(listed)],) for local in range(most)]
     else:
         raise Refused(f"aprun: -cc value {binding} is not valid")
-    return Step(tasks_of(job, counts, all_gpus(job, cpus)), command, ranks=_alps_ranks)
+    step = Step(tasks_of(job, counts, all_gpus(job, cpus)), command, ranks=_alps_ranks)
+    step.closing = USAGE
+    return step
 
 
 # -- Flux ---------------------------------------------------------------------------------------

@@ -85,7 +85,10 @@ def execute(machine: Machine, job: Job, step) -> int:
     command = wrappers(run, command)
     if run.moves:
         run.tasks = mvapich_affinity(run.tasks, run.env_of(run.tasks[0]), machine)
-    return start(run, command, output)
+    code = start(run, command, output)
+    if step.closing and not code:
+        print(step.closing, flush=True)
+    return code
 
 
 def start(run: Run, command: list[str], output: str | None = None) -> int:

@@ -338,7 +338,7 @@ class Placed(declaration.Declaration):
         if self.first_sample_opts:
             words = " ".join(map(shlex.quote, self.first_sample_opts))
             first = [f"$([ $sample != 0 ] || echo {words})"]
-        self.prerun_cmds = [*self.prerun_cmds, *loop.before]
+        self.prerun_cmds = [*self.prerun_cmds, f"unset {' '.join(binding.RANKS)}", *loop.before]
         self.executable = start
         self.executable_opts = [
             loop.sample,

@@ -98,15 +98,21 @@ class Output:
     inputs: dict[str, str] = field(default_factory=dict)
 
 
+#: What aprun prints on standard output after a program that ended with exit code 0.
+_APRUN = re.compile(r"^Application \d+ resources: .*\n\Z", re.M)
+
+
 def parse(benchmark: str, text: str) -> Output:
-    """Parse one sample's output.
+    """Parse one sample's output, without the line that ALPS may have added.
 
     :raises ParseError: if the output cannot be trusted.
     :raises KeyError: if the benchmark has no parser.
     """
     if benchmark not in BENCHMARKS:
         raise KeyError(benchmark)
-    return checked(importlib.import_module(f"plumbline.parse.{benchmark}").parse(text))
+    return checked(
+        importlib.import_module(f"plumbline.parse.{benchmark}").parse(_APRUN.sub("", text))
+    )
 
 
 def checked(output: Output) -> Output:

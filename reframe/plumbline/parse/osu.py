@@ -170,9 +170,6 @@ _ACCELERATORS = {"nccl": "cuda", "rccl": "rocm"}
 #: A line that each rank of a program over NCCL or RCCL prints, before MPI_Init.
 _USING = re.compile(r"^#Using ([NR])CCL\n", re.M)
 
-#: A line that a launcher (ALPS) prints on standard output after a successful run.
-_LAUNCHER = re.compile(r"Application \d+ resources: .*")
-
 
 def parse(text: str) -> Output:
     """Parse the output of one run of one program.
@@ -303,9 +300,7 @@ def _rows(lines: list[str], head: tuple[str, ...]) -> Iterator[dict[str, str]]:
     ended = False
     for line in lines:
         cells = line.split()
-        if _LAUNCHER.fullmatch(line):
-            ended = True
-        elif "DATA VALIDATION ERROR" in line:
+        if "DATA VALIDATION ERROR" in line:
             raise ParseError(f"OSU reports: {line.strip()}", code="output.program-error")
         elif cells and ended:
             raise ParseError(f"a line after the table: {line!r}")

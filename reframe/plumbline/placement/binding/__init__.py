@@ -20,6 +20,7 @@ from pathlib import Path
 
 from plumbline.placement.binding.common import (
     NO_PAIRS,
+    RANKS,
     Binding,
     BindingError,
     PairBinding,
@@ -29,7 +30,16 @@ from plumbline.placement.binding.launchers import LAUNCHERS
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import Topology
 
-__all__ = ["LAUNCHERS", "WRAPPER", "Binding", "BindingError", "PairBinding", "bind", "bind_pair"]
+__all__ = [
+    "LAUNCHERS",
+    "RANKS",
+    "WRAPPER",
+    "Binding",
+    "BindingError",
+    "PairBinding",
+    "bind",
+    "bind_pair",
+]
 
 #: The task wrapper: it reports where the task runs, and becomes the program.
 WRAPPER = Path(__file__).parents[1] / "task.sh"

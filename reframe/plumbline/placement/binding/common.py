@@ -108,6 +108,17 @@ def per_node(layout: Layout) -> tuple[Task, ...]:
     return first
 
 
+#: Variables in which launchers number tasks, and which ``task.sh`` reads. A shell that
+#: ``srun --pty`` started has some too, of PMIx or PMI: launchers pass them on, jobs inherit them.
+RANKS = (
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "JSM_NAMESPACE_RANK"),
+    *("JSM_NAMESPACE_LOCAL_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+    *("MVP_COMM_WORLD_LOCAL_RANK", "MPT_MPI_RANK", "PMI_RANK", "PMI_LOCAL_RANK"),
+    *("MPI_LOCALRANKID", "PALS_RANKID", "PALS_LOCAL_RANKID", "ALPS_APP_PE", "FLUX_TASK_RANK"),
+    "FLUX_TASK_LOCAL_ID",
+)
+
+
 def gpu_of_each(tasks: tuple[Task, ...]) -> list[str]:
     """Return the number of each task's own GPU.
 
@@ -147,9 +158,11 @@ UNKNOWN_VENDOR = Refusal(
 REFUSED_BY_ALL = (SEVERAL_MEMORIES, UNKNOWN_VENDOR)
 
 
-def gpu_by_local_rank(layout: Layout) -> str:
-    """Return the word by which ``task.sh`` gives each task its own GPU."""
-    return f"PLUMBLINE_{_visible(layout)}={','.join(gpu_of_each(per_node(layout)))}"
+def own_gpu_words(layout: Layout) -> tuple[str, ...]:
+    """Return the word by which ``task.sh`` gives each task its own GPU, if each has one."""
+    if not layout.own_gpus:
+        return ()
+    return (f"PLUMBLINE_{_visible(layout)}={','.join(gpu_of_each(per_node(layout)))}",)
 
 
 def task_words(layout: Layout) -> tuple[str, ...]:

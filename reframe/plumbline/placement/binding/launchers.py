@@ -14,9 +14,9 @@ from plumbline.placement.binding.common import (
     Launcher,
     PairBinding,
     Refusal,
-    gpu_by_local_rank,
     gpu_of_each,
     mask,
+    own_gpu_words,
     per_node,
     refuse_own_gpus,
 )
@@ -71,6 +71,12 @@ UNEQUAL_SOCKETS = Refusal(
 )
 
 
+MANY_RANGES = Refusal(
+    "a line of its rank file has room for 63 characters, and the CPUs of a task make it longer",
+    "the CPUs of a task are more ranges than a line of 63 characters has room for",
+)
+
+
 def _openmpi(layout: Layout, _: Topology | None) -> Binding:
     """Return a rank file with physical CPU numbers, each of which means the core that has it, with
     all its threads.
@@ -78,7 +84,11 @@ def _openmpi(layout: Layout, _: Topology | None) -> Binding:
     Logical numbers (``slot=SOCKET:CORES``) are not used: Open MPI 4.1 reads the second core of
     ``0:0,1`` as a socket.
     """
-    slots = [",".join(map(str, task.cpus)) for task in layout.tasks]
+    slots = []
+    for task in layout.tasks:
+        threads = [cpu for core in task.cores for cpu in core.cpus]
+        # Where the threads of a core have neighbouring numbers, all of them are one range.
+        slots.append(min(cpu_list(task.cpus), cpu_list(threads), key=len))
     options = ("--mca", "rmaps_rank_file_physical", "1", "--rankfile")
     return _rank_file(layout, options, "{}", slots)
 
@@ -100,23 +110,28 @@ def _rank_file(layout: Layout, options: tuple[str, ...], last: str, slots: list[
     """Return a rank file.
 
     Its hosts are ``+n0``, ``+n1`` of the allocation, or ``localhost`` without a scheduler.
+
+    Open MPI 4 and PRRTE 3.0 copy ``HOST slot=SLOTS`` to 64 bytes without a look at its length
+    (``rmaps_rank_file.c``): a longer one ends ``mpirun`` with SIGABRT.
     """
     refuse_own_gpus(layout)
     several = layout.num_nodes > 1
     hosts = [f"+n{node}" for node in range(layout.num_nodes)] if several else ["localhost"]
     name = f"rankfile-{layout.locations[0]}" if layout.locations else "rankfile"
-    lines = [
-        f"rank {rank}={hosts[task.node]} slot={slots[rank]}\n"
-        for rank, task in enumerate(layout.tasks)
-    ]
+    places = [f"{hosts[task.node]} slot={slots[rank]}" for rank, task in enumerate(layout.tasks)]
+    if max(map(len, places)) > 63:
+        raise BindingError(MANY_RANGES.message)
+    lines = [f"rank {rank}={place}\n" for rank, place in enumerate(places)]
     return Binding((*options, last.format(name)), files={name: "".join(lines)})
 
 
 def _slot(task: Task) -> str:
+    """Return the cores of a task, each range with its package: PRRTE has no list of ranges."""
     by_socket: dict[int, list[int]] = {}
     for core in task.cores:
         by_socket.setdefault(core.logical_socket, []).append(core.logical_core)
-    return ";".join(f"{socket}:{','.join(map(str, c))}" for socket, c in by_socket.items())
+    ranges = {socket: cpu_list(cores).split(",") for socket, cores in by_socket.items()}
+    return ";".join(f"{socket}:{cores}" for socket in ranges for cores in ranges[socket])
 
 
 def _openmpi_pair(bound: Binding) -> PairBinding:
@@ -148,7 +163,8 @@ def _srun(layout: Layout, topology: Topology | None) -> Binding:
     """Return one mask for each task of a node.
 
     A mask needs a step with all CPUs of its nodes. ``--cpus-per-task`` would narrow it, as it
-    "implies --exact" (srun(1)).
+    "implies --exact" (srun(1)). ``task.sh`` selects GPUs, by local rank: where Slurm constrains
+    devices, ``--gpu-bind=map_gpu`` gives each task its own GPU as number 0, which confirms nothing.
     """
     tasks = per_node(layout)
     options = [
@@ -161,9 +177,8 @@ def _srun(layout: Layout, topology: Topology | None) -> Binding:
     if layout.vendor:
         if topology and topology.gpus:
             options.append(f"--gpus-per-node={len(topology.gpus)}")
-        gpus = "map_gpu:" + ",".join(gpu_of_each(tasks)) if layout.own_gpus else "none"
-        options.append(f"--gpu-bind={gpus}")
-    return Binding(tuple(options))
+        options.append("--gpu-bind=none")
+    return Binding(tuple(options), task=own_gpu_words(layout))
 
 
 def _srun_pair(bound: Binding) -> PairBinding:
@@ -247,10 +262,8 @@ def _whole_node(layout: Layout, tasks: tuple[Task, ...]) -> Binding:
     """Return one set with all cores of a node, and all GPUs if they matter."""
     options = _request(layout, 1, len(tasks), "ALL_CPUS", "ALL_GPUS" if layout.vendor else "0")
     threads = [tuple(cpu for core in task.cores for cpu in core.cpus) for task in tasks]
-    words = [f"PLUMBLINE_CPUS={':'.join(map(cpu_list, threads))}"]
-    if layout.own_gpus:
-        words.append(gpu_by_local_rank(layout))
-    return Binding((*options, "-b", "rs"), task=tuple(words))
+    lists = f"PLUMBLINE_CPUS={':'.join(map(cpu_list, threads))}"
+    return Binding((*options, "-b", "rs"), task=(lists, *own_gpu_words(layout)))
 
 
 # -- Cray, SGI and HPE: ALPS, PALS, MPT ---------------------------------------------------------
@@ -294,8 +307,8 @@ def _pals(layout: Layout, _: Topology | None) -> Binding:
     """
     tasks = per_node(layout)
     lists = ":".join(cpu_list(task.cpus) for task in tasks)
-    words = (gpu_by_local_rank(layout),) if layout.own_gpus else ()
-    return Binding(("--ppn", str(len(tasks)), "--cpu-bind", f"list:{lists}"), task=words)
+    options = ("--ppn", str(len(tasks)), "--cpu-bind", f"list:{lists}")
+    return Binding(options, task=own_gpu_words(layout))
 
 
 def _mpt(layout: Layout, _: Topology | None) -> Binding:
@@ -334,7 +347,9 @@ def _flux(layout: Layout, _: Topology | None) -> Binding:
 _SAME_GPUS, _OWN_GPUS = (OWN_GPUS, NODES_DIFFER), (NODES_DIFFER, SEVERAL_GPUS)
 
 _HYDRA = Launcher("mpiexec of MPICH", "mpiexec.hydra", _hydra, _SAME_GPUS, _hydra_pair)
-_OPENMPI = Launcher("mpirun of Open MPI 4", "mpirun", _openmpi, (OWN_GPUS,), _openmpi4_pair)
+_OPENMPI = Launcher(
+    "mpirun of Open MPI 4", "mpirun", _openmpi, (OWN_GPUS, MANY_RANGES), _openmpi4_pair
+)
 
 #: ReFrame's launcher name, or the environment's ``process_manager`` -> the launcher.
 LAUNCHERS: dict[str, Launcher] = {
@@ -348,8 +363,8 @@ LAUNCHERS: dict[str, Launcher] = {
     "openmpi": _OPENMPI,
     "mpirun-openmpi": _OPENMPI,
     "openmpi5": Launcher(
-        "mpirun of Open MPI 5", "mpirun", _openmpi5, (OWN_GPUS, UNEQUAL_SOCKETS), _openmpi_pair,
-        key="process_manager",
+        "mpirun of Open MPI 5", "mpirun", _openmpi5, (OWN_GPUS, UNEQUAL_SOCKETS, MANY_RANGES),
+        _openmpi_pair, key="process_manager",
     ),
     "srun": Launcher("srun", "srun", _srun, _OWN_GPUS, _srun_pair),
     "jsrun": Launcher("jsrun", "jsrun", _jsrun, _OWN_GPUS),
