@@ -25,16 +25,18 @@ def ahead(given: Iterable[Given]) -> Iterator[Given]:
             yield item  # type: ignore[misc]
 
 
-def mapped(function: Callable[[Given], Result], given: Iterable[Given]) -> Iterator[Result]:
+def mapped(
+    function: Callable[[Given], Result], given: Iterable[Given], processes: int = PROCESSES
+) -> Iterator[Result]:
     """Yield the results of a function in the order of its arguments, from several processes; only
     a few arguments are in memory at a time."""
     # Spawned, since a fork would not copy the threads of the history's index.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
         pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
         for argument in given:
             pending.append(pool.submit(function, argument))
-            if len(pending) > 2 * PROCESSES:
+            if len(pending) > 2 * processes:
                 yield pending.popleft().result()
         for future in pending:
             yield future.result()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from plumbline.analysis import trend
 from plumbline.analysis.trend import reading, table
+from plumbline.core import pool
 from plumbline.core.text import pluralize
 from plumbline.history.series import Series
 
@@ -149,9 +150,8 @@ def _judge_all(work: Sequence[trend.Work], hindsight: bool) -> list[trend.Series
     if len(work) < MANY or cores < 2:
         return trend.judge_all(work, hindsight)
     parts = [work[begin : begin + MANY] for begin in range(0, len(work), MANY)]
-    with ProcessPoolExecutor(min(cores, 8)) as pool:
-        found = pool.map(functools.partial(trend.judge_all, hindsight=hindsight), parts)
-        return [judgement for part in found for judgement in part]
+    judge = functools.partial(trend.judge_all, hindsight=hindsight)
+    return [*itertools.chain.from_iterable(pool.mapped(judge, parts, min(cores, 8)))]
 
 
 def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str, Any]) -> FoundRow:
