@@ -44,7 +44,8 @@ class fio(Benchmark):
         folder = self.make_scratch(needed=self.jobs * self.size * 2**20, direct_io=True)
         self.executable_opts = [
             "--name=plumbline",
-            f"--directory={folder}",
+            # A colon would separate folders.
+            "--directory=" + str(folder).replace(":", r"\:"),
             f"--rw={self.direction}",
             "--bs=1M",
             f"--size={self.size}M",

@@ -454,7 +454,7 @@ def test_a_results_folder_with_a_space_is_refused(here: Testbed, monkeypatch):
 @pytest.mark.holds("shell")
 def test_a_hostile_name_of_a_folder_never_reaches_a_shell(testbed: Testbed):
     touch = "touch $STANDIN_MARKER"
-    name = f'a b;{touch};$({touch})`{touch}` it\'s "one" *'
+    name = f'a:b c;{touch};$({touch})`{touch}` it\'s "one" *'
     marker = testbed.folder / "marker"
     scratch = testbed.scratch / name
     scratch.mkdir()
