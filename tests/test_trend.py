@@ -339,6 +339,25 @@ def test_a_drift_does_not_absorb_a_later_loss():
     assert (loss.kind, loss.start) == ("regression", 150)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_drift_that_begins_with_the_series_goes_on(seed: int):
+    """There is no level before it, so that the first nights are what it is compared with."""
+    slope = 1 - 0.0015 * np.arange(180)
+    found = [f for f in trend.judge(flat(180, seed) * slope, "higher").findings if f.active]
+    lost = sum(math.log1p(f.size) for f in found)
+    assert "drift" in {f.kind for f in found} and lost == pytest.approx(math.log(0.75), abs=0.05)
+    assert not any(math.isnan(f.low) for f in found)
+
+
+def test_confidence_counts_the_price_of_a_change():
+    """A loss that is reported at all is likelier than noise in at most 0.1 of 1,000 nights."""
+    made = [flat(98, seed) * np.where(np.arange(98) < 90, 1, 0.98) for seed in range(20)]
+    found = [
+        f for one in trend.judge_all([(x, "higher", None) for x in made]) for f in one.findings
+    ]
+    assert len(found) > 9 and min(f.confidence for f in found if f.confirmed) > 0.9
+
+
 def test_the_last_of_five_losses_is_no_part_of_a_drift():
     values = flat(140, seed=9, level=0.02)
     for start in (40, 55, 70, 85, 100):

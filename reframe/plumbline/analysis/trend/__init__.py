@@ -16,7 +16,7 @@ import numpy as np
 from plumbline.analysis import stats
 from plumbline.analysis.distributions import chi2_sf
 from plumbline.analysis.trend import reading
-from plumbline.analysis.trend.partition import WARM_UP
+from plumbline.analysis.trend.partition import CHANGE, WARM_UP
 from plumbline.analysis.trend.reading import BACK, LONGEST, WINDOW, Episode, Reader
 from plumbline.history.series import Series
 
@@ -148,6 +148,8 @@ def _size(
     """
     transient, start = episode.kind == "transient", episode.start
     early = slice(max(previous, start - WINDOW), start)
+    # A drift may have begun with the series, or with the level that the last change led to.
+    early = early if usual[early].any() else slice(start, start + RECENT)
     before = logs[early][usual[early]]
     for late in _nights_of_size(episode, following):
         after = logs[late][usual[late] | transient]
@@ -183,7 +185,7 @@ def _finding(
     worse = down if better == "higher" else better == "lower" and not down
     lasting = "regression" if worse else "improvement" if better != "neither" else "change"
     # A month has about so many independent chances to look like a change.
-    chance = WINDOW * chi2_sf(2 * max(episode.evidence, 0.0), 1)
+    chance = WINDOW * chi2_sf(2 * max(episode.evidence + CHANGE, 0.0), 1)
     revised = episode.revised
     return Finding(
         kind=lasting if episode.kind == "step" else episode.kind,

@@ -216,13 +216,13 @@ class Reader:
     def _drift(self, night: int) -> None:
         """Make a drift of the last change, if a ramp explains all nights since better."""
         last = next((e for e in reversed(self.episodes) if e.kind in ("step", "drift")), None)
-        if last is None or night - last.dated > 2 * WINDOW or last.moved < last.regime + 2:
-            return
-        if night - last.moved < WINDOW // 2:
+        if last is None or night - last.dated > 2 * WINDOW or night - last.moved < WINDOW // 2:
             return
         if last.kind == "drift":
             if self._went_on(last, night):
                 last.end, last.dated = night, night
+            return
+        if last.moved < last.regime + 2:
             return
         nights, part = _usual(self.x[last.regime : night + 1])
         step = last.moved - last.regime
@@ -256,8 +256,9 @@ class Reader:
             return
         nights, part = _usual(self.x[regime : night + 1])
         begin = regime + _ramp(nights, part, len(part))[1]
-        self.episodes.append(Episode("drift", begin, night, size, (size / spread) ** 2 / 2,
-                                     end=night, regime=regime, before=before))  # fmt: skip
+        evidence = (size / spread) ** 2 / 2 - partition.CHANGE
+        self.episodes.append(Episode("drift", begin, night, size, evidence, end=night,
+                                     regime=regime, before=before))  # fmt: skip
 
     # -- single nights -----------------------------------------------------------------------------
 
@@ -286,7 +287,7 @@ class Reader:
         if night is not None:
             kind = "step" if self.found.outliers[night - 1] <= CLEAN else "suspect"
             off = self._off(night)
-            evidence = float((off / self.found.sigma[night]) ** 2 / 2)
+            evidence = float((off / self.found.sigma[night]) ** 2 / 2) - partition.CHANGE
             self.episodes.append(Episode(kind, night, night, off, evidence, confirmed=False,
                                          before=float(self.found.expected[night])))  # fmt: skip
         for episode in self.episodes:
