@@ -288,11 +288,15 @@ def write_prometheus(session: ExportedSession, path: Path) -> None:
 # -- JUnit XML -----------------------------------------------------------------------------------
 
 
-def suite_of(session: ExportedSession) -> junitparser.TestSuite:
-    """Return a JUnit suite with one case for each test case, fault and unreadable line."""
+def suite_of(session: ExportedSession, title: str = "") -> junitparser.TestSuite:
+    """Return a JUnit suite with one case for each test case, fault and unreadable line.
+
+    :arg title: what distinguishes it from other sessions of the same file.
+    """
+    among = f"{title}: " if title else ""
     cases = []
     for fields in session.records:
-        group = f"{fields.system}:{fields.partition}+{fields.environment}"
+        group = f"{among}{fields.system}:{fields.partition}+{fields.environment}"
         lines = [f"{fom.figure.variable} = {fom.value:.6g} {fom.unit}: {_verdict(fom)}"
                  for fom in fields.foms]  # fmt: skip
         lines += [f"{notice.state}: {notice.detail} [{notice.code}]" for notice in fields.warnings]
@@ -302,7 +306,7 @@ def suite_of(session: ExportedSession) -> junitparser.TestSuite:
     for kind, messages in (("fault", session.faults), ("not read", session.unread)):
         for message in messages:
             error = junitparser.Error(printable(message), kind)
-            cases.append(suites.case(message, f"{session.system}: session", error))
+            cases.append(suites.case(message, f"{among}{session.system}: session", error))
     return suites.suite(f"plumbline {session.system} {session.name}", cases, session.extras)
 
 
