@@ -139,6 +139,32 @@ def test_bad_input(testbed: Testbed, words: list[str], code: str):
     assert len(done.err.splitlines()) < 5, done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "broken", "name", "code"),
+    [
+        (["--system=testbad"], "", "testbad", "system.not-found"),
+        (["--system=testbed"], "systems: [", "testbed", "input.wrong-file"),
+        (["--mode=smoek"], "", "testbed", "input.unknown-name"),
+    ],
+)
+def test_a_night_that_cannot_begin_replaces_the_page(
+    testbed: Testbed, words: list[str], broken: str, name: str, code: str
+):
+    """That of the night before would pass for its own."""
+    testbed.environment("disk", "fio")
+    if broken:
+        (testbed.systems / "testbed.yaml").write_text(broken)
+    out = testbed.folder / "out"
+    out.mkdir()
+    (out / "nightly.md").write_text("# testbed: OK\n")
+    done = testbed.asked(*NIGHT, *words, "--out", out)
+    assert (done.code, {*done.codes}) == (2, {code})
+    page = (out / "nightly.md").read_text()
+    assert page.startswith(f"# {name}: inconclusive\n") and f"[{code}]" in page
+    ((case,),) = junitparser.JUnitXml.fromfile(str(out / "nightly.xml"))
+    assert outcome_of(case) == [junitparser.Error]
+
+
 def test_the_worst_counts():
     assert nightly.parts.worst([]) == nightly.parts.worst([0, 0]) == 0
     assert nightly.parts.worst([0, 2]) == 2
@@ -179,8 +205,12 @@ def test_a_lock_that_cannot_be_had_is_a_fault(tmp_path: Path, monkeypatch: pytes
 
 def test_a_second_night_is_refused_and_a_stopped_one_writes_its_page(running):
     testbed, process, _ = running
-    second = testbed.plumbline("nightly", "--no-strict", *PINGPONG)
+    out = testbed.folder / "out"
+    out.mkdir()
+    (out / "nightly.md").write_text("# of the first\n")
+    second = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "--out", out)
     assert second.code == 2 and second.sessions == []
+    assert (out / "nightly.md").read_text() == "# of the first\n"
     (line,) = second.err.strip().splitlines()
     owner = rf"\(process {process.pid} on {platform.node()} since 20\S+Z\)"
     assert re.search(rf"{owner}.* \[session\.already-running\]$", line)
@@ -762,3 +792,30 @@ def test_the_pipeline_of_gitlab():
         assert junit == f"{out}/{name}.xml"
         # What was asked for is not cut off by the runner first.
         assert job["rules"]
+
+
+@pytest.mark.parametrize(
+    ("nightly", "sent"),
+    [
+        ("exit 0", None),
+        ("sleep 0.1; echo new >page/nightly.md; exit 1", "new\n"),
+        ("echo refused >&2; exit 2", "refused\n"),
+    ],
+)
+def test_the_mail_has_no_page_of_an_earlier_night(tmp_path: Path, nightly: str, sent: str | None):
+    """The script of docs/monitoring.md, with a nightly that writes a page, or does not."""
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    (script,) = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
+    for name, text in (("ci/nightly", nightly), ("bin/mail", "cat >sent")):
+        path = tmp_path / name
+        path.parent.mkdir()
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    page = tmp_path / "page" / "nightly.md"
+    page.parent.mkdir()
+    page.write_text("of yesterday\n")
+    os.utime(page, (1, 1))
+    env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, env=env, check=True)
+    found = tmp_path / "sent"
+    assert (found.read_text() if found.exists() else None) == sent

@@ -74,6 +74,20 @@ def run(options: NightlyOptions, say: Callable[[str], None]) -> int:
     :raises Fault: if another nightly of the system runs, the configuration is faulty, or the
         system, the mode or an option is unknown.
     """
+    try:
+        return _run(options, say)
+    except Exception as err:
+        # A page of an earlier night would pass for tonight's. A nightly that runs writes its own.
+        if options.out and getattr(err, "code", "") != "session.already-running":
+            system = "unknown"
+            with contextlib.suppress(Fault):
+                system = host.current_system(options.system)
+            start = parts.Part("start", 2, parts.reason_of(err))
+            page.write(options, system, [], [start], say)
+        raise
+
+
+def _run(options: NightlyOptions, say: Callable[[str], None]) -> int:
     preflight.refuse_dry_run(options.arguments)
     arguments = configuration.take_config_files(options.arguments)
     options = replace(options, arguments=tuple(arguments))

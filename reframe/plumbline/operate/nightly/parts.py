@@ -76,13 +76,17 @@ def _contained(part: Part) -> Iterator[Part]:
         yield part
         part.done = True
     except Exception as err:
-        if isinstance(err, Fault):
-            reason = err.coded()
-        else:
+        if not isinstance(err, Fault):
             traceback.print_exc()
-            reason = f"internal error: {type(err).__name__}: {err}"
         part.code = worst([part.code, 2])
-        part.message = _joined(part.message, reason)
+        part.message = _joined(part.message, reason_of(err))
+
+
+def reason_of(error: Exception) -> str:
+    """Return an exception as the message of a part, in one line."""
+    if isinstance(error, Fault):
+        return "; ".join(error.coded().splitlines())
+    return f"internal error: {type(error).__name__}: {error}"
 
 
 def _joined(*messages: str) -> str:
