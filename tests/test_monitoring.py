@@ -1,5 +1,5 @@
 """The alert rules and the dashboard of ``ci/monitoring``, by a real Prometheus that scrapes a real
-node_exporter, whose textfile collector reads what ``plumbline export`` wrote."""
+node_exporter, whose textfile collector reads what a nightly wrote."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, Testbed
+from plumbline.operate.nightly import page, parts
 from test_baseline import figure, remember
 
 MONITORING = ROOT / "ci" / "monitoring"
@@ -60,7 +62,8 @@ class Prometheus:
 
     def alerts(self) -> set[tuple[str, str]]:
         """The names of the alerts that fire, and the check or system of each."""
-        labels = [alert["labels"] for alert in self.ask("alerts")["alerts"]]
+        labels = [alert["labels"] for alert in self.ask("alerts")["alerts"]
+                  if alert["state"] == "firing"]  # fmt: skip
         return {(found["alertname"], found.get("check", found["system"])) for found in labels}
 
 
@@ -80,16 +83,24 @@ def wait_for(ready: Callable[[], object]) -> object:
 def prometheus(make_testbed: Callable[..., Testbed], tmp_path_factory) -> Iterator[Prometheus]:
     testbed = make_testbed()
 
-    def case(name: str, **fields: object) -> None:
-        remember(testbed, 1, None, check=name, case=f"{name} @testbed:node+disk-io", **fields)
+    def case(name: str, **fields: object) -> str:
+        case = f"{name} @testbed:node+disk-io"
+        return remember(testbed, 1, None, check=name, case=case, **fields)
 
     bounds = {"lower": 95.0, "reference": "row", "statistic": "median"}
     case("passes", foms=[figure(96.0, verdict="pass", near_bound=True, **bounds)])
-    case(HOSTILE, result="fail", reason="x", foms=[figure(90.0, verdict="fail", **bounds)])
+    failed = [figure(90.0, verdict="fail", **bounds)]
+    session = case(HOSTILE, result="fail", reason="x", foms=failed)
     folder = tmp_path_factory.mktemp("prometheus")
     collected = folder / "collected"
-    collected.mkdir()
-    assert testbed.asked("export", "-o", collected / "plumbline.prom").code == 0
+    with pytest.MonkeyPatch.context() as at:
+        at.setenv("PLUMBLINE_RESULTS", str(testbed.results))
+        done = [
+            parts.session("session", session, 1, []),
+            parts.Part("trend", 1, findings={"new": 1, "known": 2, "waived": 4}),
+        ]
+        options = SimpleNamespace(maintenance="", out=collected, name="nightly")
+        assert page.write(options, "testbed", [session], done, lambda line: None) == 1
     of_exporter, of_server = free_port(), free_port()
     settings = folder / "prometheus.yml"
     settings.write_text(CONFIGURATION.format(rules=RULES, port=of_exporter))
@@ -120,10 +131,9 @@ def test_it_reads_each_figure(prometheus: Prometheus):
 
 
 def test_the_alerts_fire(prometheus: Prometheus):
-    # The sessions here are of days ago, and the newest found a fault.
     expected = {
         ("PlumblineFault", "testbed"),
-        ("PlumblineNotRun", "testbed"),
+        ("PlumblineRegression", "testbed"),
         ("PlumblineCaseFailed", HOSTILE),
     }
     wait_for(lambda: prometheus.alerts() >= expected)
@@ -136,12 +146,22 @@ def test_promtool_accepts_the_rules():
 
 
 def test_the_rules_fire_when_they_should(tmp_path: Path):
-    """By promtool itself: codes 0, 1 and 2, an old session, and one without references."""
+    """By promtool itself: codes 0, 1 and 2, an old nightly, one whose metrics end, and one without
+    references."""
     series = {
-        'plumbline_session_exit_code{system="ok"}': 0,
-        'plumbline_session_exit_code{system="red"}': 1,
-        'plumbline_session_exit_code{system="unsure"}': 2,
-        'plumbline_session_timestamp_seconds{system="ok"}': 0,
+        'plumbline_nightly_exit_code{system="ok"}': 0,
+        'plumbline_nightly_exit_code{system="red"}': 1,
+        'plumbline_nightly_exit_code{system="unsure"}': 2,
+        # A session by hand changes nothing.
+        'plumbline_session_exit_code{system="ok"}': 1,
+        'plumbline_session_exit_code{system="red"}': 0,
+        'plumbline_nightly_timestamp_seconds{system="ok"}': 0,
+        'plumbline_nightly_timestamp_seconds{system="gone"}': "0 _",
+        'plumbline_nightly_timestamp_seconds{system="unknown"}': "0 _",
+        'plumbline_nightly_findings{system="red",state="new"}': 0,
+        'plumbline_nightly_findings{system="red",state="known"}': 2,
+        'plumbline_nightly_findings{system="ok",state="waived"}': 2,
+        'plumbline_nightly_findings{system="ok",state="new"}': 0,
         'plumbline_session_figures{system="ok",verdict="pass"}': 3,
         'plumbline_session_figures{system="ok",verdict="not-asserted"}': 5,
         'plumbline_session_figures{system="red",verdict="pass"}': 0,
@@ -152,6 +172,9 @@ def test_the_rules_fire_when_they_should(tmp_path: Path):
         ("PlumblineInconclusive", "1h"): ["unsure"],
         ("PlumblineNotRun", "36h"): [],
         ("PlumblineNotRun", "37h"): ["ok"],
+        ("PlumblineNoMetrics", "0h"): [],
+        ("PlumblineNoMetrics", "3h"): ["gone"],
+        ("PlumblineRegression", "1h"): ["red"],
         ("PlumblineNotCompared", "1h"): ["red"],
     }
     queries = [
@@ -171,7 +194,17 @@ def test_the_rules_fire_when_they_should(tmp_path: Path):
                     {"series": name, "values": f"{value}x80"} for name, value in series.items()
                 ],
                 "promql_expr_test": queries,
-            }
+            },
+            {
+                "interval": "30m",
+                "promql_expr_test": [
+                    {
+                        "expr": 'count(ALERTS{alertname="PlumblineNoMetrics",alertstate="firing"})',
+                        "eval_time": "2h",
+                        "exp_samples": [{"labels": "{}", "value": 1}],
+                    }
+                ],
+            },
         ],
     }
     file = tmp_path / "rules.test.yml"

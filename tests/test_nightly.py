@@ -12,6 +12,7 @@ import platform
 import re
 import shutil
 import signal
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from conftest import ROOT, Done, Testbed, fault_of, records_of
 from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
 from plumbline.core.errors import Fault
 from plumbline.operate import nightly
+from test_export import samples
 from test_history import fom, line, store
 from test_waivers import FAR, FIO, NEAR, refer
 
@@ -106,6 +108,12 @@ def test_a_night_with_faults(testbed: Testbed):
     assert suites["nightly"].failures == 1
     suite = suites[f"plumbline testbed {done.session.name}"]
     assert (suite.failures, suite.errors) == (1, 1)
+    metrics = samples((out / "nightly.prom").read_text())
+    for name in ("plumbline_nightly_exit_code", "plumbline_session_exit_code"):
+        assert metrics[name] == [({"system": "testbed"}, 1)]
+    found = {labels["state"]: value for labels, value in metrics["plumbline_nightly_findings"]}
+    assert found == {"new": 0, "known": 0, "waived": 0}
+    assert metrics["plumbline_nightly_timestamp_seconds"][0][1] > done.session.stat().st_ctime - 60
 
 
 def test_a_night_in_which_nothing_runs(testbed: Testbed):
@@ -157,12 +165,19 @@ def test_a_night_that_cannot_begin_replaces_the_page(
     out = testbed.folder / "out"
     out.mkdir()
     (out / "nightly.md").write_text("# testbed: OK\n")
+    umask = os.umask(0o027)
     done = testbed.asked(*NIGHT, *words, "--out", out)
+    os.umask(umask)
     assert (done.code, {*done.codes}) == (2, {code})
     page = (out / "nightly.md").read_text()
     assert page.startswith(f"# {name}: inconclusive\n") and f"[{code}]" in page
     ((case,),) = junitparser.JUnitXml.fromfile(str(out / "nightly.xml"))
     assert outcome_of(case) == [junitparser.Error]
+    metrics = samples((out / "nightly.prom").read_text())
+    assert metrics.keys() == {"plumbline_nightly_exit_code", "plumbline_nightly_timestamp_seconds"}
+    assert metrics["plumbline_nightly_exit_code"] == [({"system": name}, 2)]
+    # node_exporter runs as another user.
+    assert stat.S_IMODE((out / "nightly.prom").stat().st_mode) == 0o644
 
 
 def test_the_worst_counts():
@@ -429,6 +444,7 @@ def _found(results: Path, first: int, level: float) -> int:
         if part.code:
             break
     assert part.code == 1 and "1 new" in part.message and "**new**" in part.page
+    assert part.findings["new"] == 1
     outcomes = [outcome_of(case) for case in part.suites[0]]
     assert outcomes.count([junitparser.Failure]) == 1
     return day + 1
@@ -439,6 +455,7 @@ def test_a_change_is_a_fault_on_the_night_it_is_found(results: Path):
     # On the next night it is known, and still there.
     part = nightly.parts.trend("alpha", _night(results, _found(results, 40, 1.1), 1.1))
     assert part.code == 0 and "0 new, 1 known" in part.message and "regression" in part.page
+    assert part.findings == {"new": 0, "known": 1, "waived": 0}
     (case,) = part.suites[0]
     assert outcome_of(case) == [junitparser.Skipped]
 

@@ -39,7 +39,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
                    "[default: if the sessions measured enough of them]")  # fmt: skip
 @click.option("--report", type=_FOLDER, metavar="DIR", help="Also write the report to DIR.")
 @click.option("--out", type=_FOLDER, metavar="DIR",
-              help="Folder of the page and the JUnit XML.  [default: the session's]")  # fmt: skip
+              help="Folder of page, JUnit XML and metrics.  [default: the session's]")  # fmt: skip
 @keep_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def nightly(after_maintenance: bool, maintenance: str | None, budget, sessions: int | None,

@@ -102,13 +102,16 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
     """Write a whole file, or leave it unchanged.
 
+    :arg mode: its permissions; by default those that the umask leaves.
     :raises OSError: if it cannot be written.
     """
     with replacing(path) as partial, partial.open("x", encoding="utf-8") as file:
         file.write(text)
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
         file.flush()
         os.fsync(file.fileno())
 

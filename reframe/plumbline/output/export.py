@@ -219,6 +219,8 @@ def _is_unasserted(fields: Record) -> bool:
 
 # -- Prometheus ----------------------------------------------------------------------------------
 
+#: Permissions of the file, whatever the umask: the collector is another user's.
+PROMETHEUS_MODE = 0o644
 _CASE = ["system", "partition", "environment", "check", "placement"]
 _FOM = [*_CASE[:4], "metric", "size", "location", "placement", "unit"]
 _UNIT = "in the unit of its label, which is no base unit: compare within one metric only"
@@ -282,7 +284,7 @@ def write_prometheus(session: ExportedSession, path: Path) -> None:
     :raises Fault: if it cannot be written.
     """
     with files.writing(path):
-        files.write_atomically(path, prometheus(session))
+        files.write_atomically(path, prometheus(session), PROMETHEUS_MODE)
 
 
 # -- JUnit XML -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Writes the page of a night as Markdown, and the same as JUnit XML."""
+"""Writes the page of a night as Markdown, the same as JUnit XML, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import junitparser
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from plumbline.core import formats, paths, suites
+from plumbline.core import files, formats, paths, suites
 from plumbline.core.text import printable, quote_markdown
 from plumbline.operate.nightly.parts import MAINTENANCE, NIGHT, Part, worst
-from plumbline.output.export import UNASSERTED
+from plumbline.output import export
 
 if TYPE_CHECKING:
     from plumbline.operate.nightly import NightlyOptions
@@ -28,14 +29,14 @@ def write(
     parts: list[Part],
     say: Callable[[str], None],
 ) -> int:
-    """Write both files, and return the exit code of the night.
+    """Write the files, and return the exit code of the night.
 
     If they cannot be written, the page is printed instead, and the night is inconclusive.
     """
     code = worst([part.code for part in parts])
     verdict = (MAINTENANCE if options.maintenance else NIGHT)[code]
     if not code and not options.maintenance and any(part.unasserted for part in parts):
-        verdict += UNASSERTED
+        verdict += export.UNASSERTED
     title = f"{system}, after maintenance {options.maintenance}" if options.maintenance else system
     for part in parts:
         say(f"{part.title}: {part.message}")
@@ -50,6 +51,9 @@ def write(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{options.name}.md").write_text(page, encoding="utf-8")
         (folder / f"{options.name}.xml").write_text(_junit(parts), encoding="utf-8")
+        if options.out and not options.maintenance:
+            metrics = _prometheus(printable(system), code, parts)
+            files.write_atomically(folder / "nightly.prom", metrics, export.PROMETHEUS_MODE)
         say(f"{folder / options.name}.md")
     except OSError as err:
         say(f"{folder or 'no folder'}: cannot write the page ({err.strerror}): printing it here")
@@ -85,3 +89,21 @@ def _junit(parts: list[Part]) -> str:
         cases.append(suites.case(part.title, "nightly", outcome, message))
     own = (suite for part in parts for suite in part.suites)
     return suites.as_junit([suites.suite("nightly", cases), *own])
+
+
+def _prometheus(system: str, code: int, parts: list[Part]) -> str:
+    """Return the metrics of the night, and those of its last session."""
+    metrics = CollectorRegistry()
+
+    def gauge(name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"plumbline_nightly_{name}", text, ["system", *labels], registry=metrics)
+
+    gauge("exit_code", "0: OK, 1: faults found, 2: inconclusive.").labels(system).set(code)
+    gauge("timestamp_seconds", "When the nightly ended.").labels(system).set_to_current_time()
+    findings = gauge("findings", "Changes for the worse that are active, by state.", "state")
+    for part in parts:
+        for state, number in part.findings.items():
+            findings.labels(system, state).set(number)
+    sessions = [part.exported for part in parts if part.exported]
+    text = generate_latest(metrics).decode()
+    return text + (export.prometheus(sessions[-1]) if sessions else "")

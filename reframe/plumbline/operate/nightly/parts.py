@@ -51,6 +51,8 @@ class Part:
     :ivar skipped: there was nothing to judge, so the part neither passed nor failed.
     :ivar unasserted: a session that passed, but compared nothing with a reference.
     :ivar done: it ran to its end.
+    :ivar exported: the session.
+    :ivar findings: number of changes for the worse that are active, by state.
     """
 
     title: str
@@ -62,6 +64,8 @@ class Part:
     skipped: bool = False
     unasserted: bool = False
     done: bool = False
+    exported: export.ExportedSession | None = None
+    findings: dict[str, int] = field(default_factory=dict)
 
 
 def worst(codes: list[int]) -> int:
@@ -119,7 +123,7 @@ def session(title: str, name: str, code: int, errors: list[str]) -> Part:
             "them with `plumbline history recover LOG`"
         )
     with _contained(part), History() as history:
-        exported = export.load(history, name)
+        part.exported = exported = export.load(history, name)
         part.page = export.markdown(exported)
         # GitLab shows only the first of several test cases with one class and name.
         part.suites = [export.suite_of(exported, "" if title == "session" else title)]
@@ -153,8 +157,8 @@ def trend(system: str, name: str) -> Part:
             lines.append(f"- {_described(cause)}")
             for row in cause.rows:
                 change = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
-                known = "waived" if id(row) in waived else "known"
-                outcome = junitparser.Skipped(f"{known}: {change}", known)
+                state = "waived" if id(row) in waived else "known"
+                outcome = junitparser.Skipped(f"{state}: {change}", state)
                 if row in new:
                     outcome = junitparser.Failure(change, row.kind)
                 case = f"{row.series}, found {row.night}"
@@ -162,7 +166,9 @@ def trend(system: str, name: str) -> Part:
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         fresh = sum(cause.marked for cause in shown)
         accepted = sum(cause.state == "waived" for cause in shown)
-        counts = f"{fresh} new, {len(shown) - fresh - accepted} known and active"
+        known = len(shown) - fresh - accepted
+        part.findings = {"new": fresh, "known": known, "waived": accepted}
+        counts = f"{fresh} new, {known} known and active"
         counts += f", {accepted} waived" if accepted else ""
         part.message = _joined(counts, found.unjudged, _skipped_lines(history))
         part.code = 1 if new else 2 if history.faults else 0
