@@ -171,6 +171,7 @@ def test_a_night_that_cannot_begin_replaces_the_page(
     assert (done.code, {*done.codes}) == (2, {code})
     page = (out / "nightly.md").read_text()
     assert page.startswith(f"# {name}: inconclusive\n") and f"[{code}]" in page
+    assert f"site folder `{testbed.folder}`" in page or f"site folder {testbed.folder}\n" in page
     ((case,),) = junitparser.JUnitXml.fromfile(str(out / "nightly.xml"))
     assert outcome_of(case) == [junitparser.Error]
     metrics = samples((out / "nightly.prom").read_text())
@@ -178,6 +179,15 @@ def test_a_night_that_cannot_begin_replaces_the_page(
     assert metrics["plumbline_nightly_exit_code"] == [({"system": name}, 2)]
     # node_exporter runs as another user.
     assert stat.S_IMODE((out / "nightly.prom").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("name", ["missing", "file"])
+def test_the_page_says_that_there_is_no_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path / name))
+    assert nightly.page._markdown("", "", []).splitlines()[2].endswith(", no site folder")
 
 
 def test_the_worst_counts():
@@ -761,8 +771,15 @@ def test_the_units_of_systemd(tmp_path: Path):
     service, timer = _unit("service"), _unit("timer")
     # It runs until it is done, as long as its budget says and no longer.
     assert service["Service"]["Type"] == "oneshot"
-    program, *words = service["Service"]["ExecStart"].split()
-    assert program.endswith("ci/nightly") and words[:2] == ["--budget", "6h"]
+    program, *words = service["Service"]["ExecStart"].replace("\\\n", " ").split()
+    assert program.endswith("ci/nightly")
+    assert words[:5] == ["--system", "NAME", "--budget", "6h", "--out"]
+    # What a profile would set.
+    variables = dict(one.split("=") for one in service["Service"]["Environment"].split())
+    assert variables.keys() == {"PLUMBLINE_SITE", "PLUMBLINE_RESULTS"}
+    # systemd makes these with mode 0755, so that node_exporter can read the metrics there.
+    made = [f"/var/lib/{name}" for name in service["Service"]["StateDirectory"].split()]
+    assert words[5] in made
     # systemd opens it before it makes any folder of the unit's own.
     log = Path(service["Service"]["StandardOutput"].removeprefix("append:"))
     assert log.parent == Path("/var/log")

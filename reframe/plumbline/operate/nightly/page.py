@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import platform
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import junitparser
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from plumbline.core import files, formats, paths, suites
+from plumbline.core.errors import Fault
 from plumbline.core.text import printable, quote_markdown
 from plumbline.operate.nightly.parts import MAINTENANCE, NIGHT, Part, worst
 from plumbline.output import export
@@ -65,7 +67,8 @@ def write(
 def _markdown(title: str, outcome: str, parts: list[Part]) -> str:
     now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
     rows = [(part.title, str(part.code), part.message) for part in parts]
-    lines = [f"# {quote_markdown(title)}", "", f"{now}, {platform.node()}, {outcome}", ""]
+    facts = f"{now}, {platform.node()}, {outcome}, {_site()}"
+    lines = [f"# {quote_markdown(title)}", "", facts, ""]
     lines.append(formats.as_markdown(("part", "exit code", "result"), rows))
     for part in parts:
         if part.page:
@@ -74,6 +77,14 @@ def _markdown(title: str, outcome: str, parts: list[Part]) -> str:
             more = ["", f"and {rest} more lines: `{part.command}`"] if rest > 0 else []
             lines += ["", f"## {part.title.capitalize()}", "", *text[:_MAX_LINES], *more]
     return "\n".join(lines) + "\n"
+
+
+def _site() -> str:
+    """Return the site's folder that was used: a job has it in no profile that it reads."""
+    with contextlib.suppress(Fault):
+        if paths.site().is_dir():
+            return f"site folder {quote_markdown(str(paths.site()))}"
+    return "no site folder"
 
 
 def _junit(parts: list[Part]) -> str:
