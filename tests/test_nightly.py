@@ -815,6 +815,24 @@ def test_a_checkout_without_its_setup(tmp_path: Path, script: str):
     assert str(tmp_path / "ci" / "../.venv/bin/plumbline") in done.stderr
 
 
+@pytest.mark.parametrize(
+    "missing", ["PLUMBLINE_RESULTS", "PLUMBLINE_TOOLS", "PLUMBLINE_SITE", None]
+)
+def test_a_job_of_gitlab_keeps_no_folder_in_its_checkout(tmp_path: Path, missing: str | None):
+    """The runner removes what git ignores, before each job."""
+    *tests, setup = yaml.safe_load((ROOT / "ci" / "gitlab-ci.yml").read_text())[".plumbline"][
+        "before_script"
+    ]
+    assert setup == "make setup"
+    names = {"PLUMBLINE_RESULTS", "PLUMBLINE_TOOLS", "PLUMBLINE_SITE"} - {missing}
+    env = {"PATH": os.environ["PATH"], **dict.fromkeys(names, str(tmp_path))}
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(tests)], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == (2 if missing else 0)
+    assert re.findall(r"PLUMBLINE_\w+", done.stdout) == ([missing] if missing else [])
+
+
 def test_the_pipeline_of_gitlab():
     pipeline = yaml.safe_load((ROOT / "ci" / "gitlab-ci.yml").read_text())
     for name, script in (("nightly", "ci/nightly"), ("post-maintenance", "ci/post-maintenance")):
