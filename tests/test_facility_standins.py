@@ -83,10 +83,11 @@ def test_it_knows_nothing_of_plumbline() -> None:
 # -- formats --------------------------------------------------------------------------------------
 
 OSU = """
-acc_latency allgather allreduce allreduce_one_process alltoall bad_value barrier bcast bibw bw bw_c
-cas_latency fop_latency gather get_acc_latency get_bw get_latency iallgather iallreduce ialltoall
-ibarrier ibcast latency latency_c latency_float latency_full mbw_mr mbw_mr_4 multi_lat multi_lat_4
-one_process put_bibw put_bw put_latency reduce reduce_scatter scatter three_processes
+acc_latency allgather allreduce allreduce_int allreduce_one_process alltoall bad_value barrier bcast
+bibw bibw_multiple bw bw_c bw_multiple cas_latency fop_latency gather get_acc_latency get_bw
+get_latency iallgather iallreduce iallreduce_int ialltoall ibarrier ibcast latency latency_c
+latency_float latency_full mbw_mr mbw_mr_4 mbw_mr_multiple multi_lat multi_lat_4 one_process
+put_bibw put_bw put_latency reduce reduce_scatter scatter three_processes
 """
 GPCNET = "test_1node test_2nodes load_test_1node load_test_9nodes load_test_10nodes"
 IMB = "pingpong pingping sendrecv exchange allreduce reduce bcast barrier"

@@ -173,6 +173,54 @@ def test_sycl_measures_cpus_where_its_first_device_is_none(tmp_path: Path) -> No
     assert "\nUsing SYCL device AMD EPYC 7543P 32-Core Processor\n" in path.read_text()
 
 
+# -- OSU's validation ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "test, settings, first",
+    [
+        ("allreduce", {}, "MPI_INT Validation"),
+        ("allreduce", {"validate": 0}, "MPI_FLOAT"),
+        ("allreduce", {"num_warmups": 0}, "MPI_FLOAT"),
+        ("reduce_scatter", {}, "MPI_FLOAT"),
+        ("alltoall", {"num_warmups": 0}, "MPI_CHAR Validation"),
+    ],
+)
+def test_reductions_are_validated_with_integers(
+    tmp_path: Path, test: str, settings: dict[str, int], first: str
+) -> None:
+    """In the warm-up alone, as floats are measured; reduce_scatter is not validated."""
+    foreign.prepare("eagle", tmp_path)
+    settings = {"num_samples": 2, "num_warmups": 1, "iterations": 70} | settings
+    words = [word for key, value in settings.items() for word in ("-S", f"{key}={value}")]
+    found = foreign.run(
+        "eagle", tmp_path, "-n", f"osu_collective%test={test}%placement=full-node", *words
+    )
+    assert foreign.only(found)["result"] == "pass", found.output
+    (path,) = tmp_path.glob("results/sessions/*/**/sample-0.out")
+    printed = [path.with_name(f"sample-{run}.out").read_text() for run in (0, 1)]
+    shown = [" ".join(re.findall(r"MPI_\w+(?=\.)|Validation", text)) for text in printed]
+    assert shown == [first, "MPI_CHAR" if test == "alltoall" else "MPI_FLOAT"]
+
+
+@pytest.mark.parametrize("warmups", [0, 1])
+def test_each_message_of_a_window_is_validated(tmp_path: Path, warmups: int) -> None:
+    """With few iterations; what is judged has those that were asked for."""
+    foreign.prepare("eagle", tmp_path)
+    words = ["-S", f"num_warmups={warmups}", "-S", "osu_p2p.iterations=70", "--tag=.*"]
+    text = rendered(
+        tmp_path, "eagle", ["-n", "osu_p2p%test=bw%placement=on-socket", *words]
+    ).read_text()
+    (command,) = re.findall(r"osu_bw .*(?= >sample)", text)
+    repeated = "-i 70 -x 7"
+    assert command == "osu_bw " + (
+        f"$([ $sample != 0 ] || echo -c -b multiple -i 2 -x 0) $([ $sample = 0 ] || echo "
+        f"{repeated}) -m 4194304"
+        if warmups
+        else f"$([ $sample != 0 ] || echo -c) -m 4194304 {repeated}"
+    )
+
+
 # -- time ----------------------------------------------------------------------------------------
 
 

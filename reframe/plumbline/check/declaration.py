@@ -189,6 +189,9 @@ class Declaration(rfm.RunOnlyRegressionTest):
     #: Additional options of the first sample.
     first_sample_opts = builtins.variable(typ.List[str], value=[])
 
+    #: Additional options of all samples but the first.
+    later_sample_opts = builtins.variable(typ.List[str], value=[])
+
     #: Inputs that the first sample's output must report: proof that its options had their effect.
     first_sample_inputs = builtins.variable(typ.Dict[str, str], value={})
 

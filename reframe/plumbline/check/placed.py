@@ -334,10 +334,11 @@ class Placed(declaration.Declaration):
         :arg start: the first word after the launcher's command.
         :arg path: of the program.
         """
-        first = []
-        if self.first_sample_opts:
-            words = " ".join(map(shlex.quote, self.first_sample_opts))
-            first = [f"$([ $sample != 0 ] || echo {words})"]
+        some = [
+            f"$([ $sample {unless} 0 ] || echo {' '.join(map(shlex.quote, options))})"
+            for unless, options in (("!=", self.first_sample_opts), ("=", self.later_sample_opts))
+            if options
+        ]
         self.prerun_cmds = [*self.prerun_cmds, f"unset {' '.join(binding.RANKS)}", *loop.before]
         self.executable = start
         self.executable_opts = [
@@ -346,7 +347,7 @@ class Placed(declaration.Declaration):
             *throttling.word(self.layout.vendor, self.num_warmups),
             *loop.words,
             shlex.quote(path),
-            *first,
+            *some,
             *map(shlex.quote, self.executable_opts),
             *loop.redirections,
         ]

@@ -78,6 +78,7 @@ _OPTIONS = {
     **dict.fromkeys(("one-lat", "one-bw"), "m:x:i:d:"),
     **dict.fromkeys(("xccl-lat", "xccl-bw"), "m:x:i:c::d:"),
     "xccl-coll": "m:x:i:M:d:",
+    **dict.fromkeys(("lat", "bw", "mbw"), "m:x:i:c::T:b:d:"),
 }
 _USUAL = "m:x:i:c::T:d:"
 
@@ -95,6 +96,8 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
         accelerator = options.get("d", "")
         if accelerator and accelerator not in _DEVICES:
             raise _Bad(f"Invalid accelerator [-d {accelerator}]")
+        if options.get("b", "single") not in ("single", "multiple"):
+            raise _Bad("Please use 'single' or 'multiple' for buffer type")
     except _Bad as bad:
         print(f"{bad}\n", file=sys.stderr, flush=True)
         yield 0, "", 1
