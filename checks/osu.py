@@ -58,6 +58,10 @@ WINDOWED = {"bw", "bibw", "mbw_mr"}
 #: Reductions work on 4-byte floats, or integers.
 REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "iallreduce"}
 
+#: Collectives in which a rank has a message for, or of, each other one. OSU ends their tables where
+#: these take more than 512 MiB (check_mem_limit() of osu_util_mpi.c).
+OF_EACH_RANK = {"allgather", "alltoall", "gather", "scatter", "iallgather", "ialltoall"}
+
 #: Tests between two tasks over NCCL or RCCL -> the metrics that they print.
 XCCL_PAIRS = {
     "latency": ["xccl_latency"],
@@ -424,6 +428,12 @@ class Collective(Osu):
         if self.sized:
             sizes = powers_of_two(4 if self.test in REDUCTIONS else 1, self.largest)
         return [Figure(metric, size) for metric in self.metrics() for size in sizes]
+
+    def figures_of(self, layout: Layout) -> list[Figure]:
+        found = super().figures_of(layout)
+        if self.test not in OF_EACH_RANK:
+            return found
+        return [figure for figure in found if figure.size <= 2**29 // layout.num_tasks]
 
     @property
     def validates(self) -> bool:

@@ -14,6 +14,7 @@ import foreign
 import pytest
 import yaml
 from plumbline.check import benchmark
+from plumbline.site import configuration
 
 # -- modules -------------------------------------------------------------------------------------
 
@@ -219,6 +220,24 @@ def test_each_message_of_a_window_is_validated(tmp_path: Path, warmups: int) -> 
         if warmups
         else f"$([ $sample != 0 ] || echo -c) -m 4194304 {repeated}"
     )
+
+
+@pytest.mark.parametrize("nodes, sizes", [(227, 17), (228, 16)])
+def test_sizes_that_osu_ends_its_table_before_are_not_expected(
+    tmp_path: Path, nodes: int, sizes: int
+) -> None:
+    """Where messages of 64 KiB take more than 512 MiB: 8,208 ranks, not 8,172."""
+    foreign.prepare("eagle", tmp_path)
+    plan = tmp_path / "plan.json"
+    done = subprocess.run(
+        [str(foreign.BIN / "reframe"), "--system=eagle", "-c", str(foreign.ROOT / "checks"),
+         "-n", "osu_collective%test=alltoall%placement=full-node", "--tag=.*", "--dry-run",
+         "-S", f"osu_collective.nodes={nodes}"],
+        env=foreign.variables("eagle", tmp_path) | {configuration.PLAN_FILE: str(plan)},
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    (case,) = json.loads(plan.read_text())["cases"]
+    assert case["figures"] == sizes, done.stdout
 
 
 # -- time ----------------------------------------------------------------------------------------

@@ -324,8 +324,12 @@ class _Table:
         return self.rows(["MB/s", "Messages/s"], self.sizes(), value, head)[1:]
 
     def _collective_sizes(self, metric: str) -> list[int]:
-        """Programs that reduce begin with one integer."""
-        return self.sizes(4 if "reduce" in metric else 1, 1 << 20)
+        """Programs that reduce begin with one integer; those with a message of each rank end where
+        these take more than 512 MiB: check_mem_limit() of osu_util_mpi.c."""
+        each = metric.removeprefix("i") in ("allgather", "alltoall", "gather", "scatter")
+        ranks = len(self.run.tasks) if each else 1
+        sizes = self.sizes(4 if "reduce" in metric else 1, 1 << 20)
+        return [size for size in sizes if size * ranks <= 512 << 20]
 
     def collective(self, title: str) -> str:
         metric = self.run.program[4:]
