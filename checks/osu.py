@@ -2,7 +2,7 @@
 and RCCL."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
@@ -12,6 +12,7 @@ from plumbline.check.parameters import (
     of_scale,
     of_variants,
     published_scales,
+    references,
     variants,
 )
 from plumbline.parse import Fom, Output, ParseError, check_inputs
@@ -288,6 +289,20 @@ class osu_xccl_gpu(BetweenGpus):
         (metric,) = XCCL_PAIRS["bibw"]
         foms = (dataclasses.replace(fom, metric=metric) for fom in output.foms)
         return dataclasses.replace(output, foms=tuple(foms))
+
+    def derive(self, printed: dict[Figure, Fom]) -> Iterable[Fom]:
+        figure, times = [*printed][-1], [fom.value for fom in printed.values()]
+        if self.test == "latency" and figure.size >= 4 * 2**20:
+            # osu_xccl_latency of 7.4 ignores NCCL's errors: all sizes take as long. 4 MiB in a
+            # microsecond would be 4 TB/s.
+            peak = references().ceiling(self.case_of(figure), "xccl_bandwidth", figure.size)
+            if times[-1] < times[0] + 1 or (peak and figure.size > times[-1] * peak.value):
+                raise ParseError(
+                    f"{figure.variable} is {times[-1]:g} us after {times[0]:g} us of the smallest "
+                    f"size: no link is so fast. NCCL or RCCL failed, and {self.program} ignores it",
+                    code="output.program-error",
+                )
+        return ()
 
     def prepare(self):
         super().prepare()

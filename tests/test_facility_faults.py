@@ -116,6 +116,11 @@ FAULTS = {
                                                 "MPI-CUDA Latency", "cuda"),
     "osu-not-validated": printed_instead("perlmutter", "osu_p2p.*=multi_lat .*off-node",
                                          " +(Validation|Pass)$", "", "validation: pass"),
+    # NCCL's errors, which osu_xccl_latency ignores: slower and faster than the link.
+    "xccl-same-time": invalid("perlmutter", "osu_xccl_gpu.*=latency", "output.program-error",
+                              "ignores", kind="rewrite", match=r"^(\d.*) \S+$", text=r"\1 500.00"),
+    "xccl-too-fast": invalid("polaris", "osu_xccl_gpu.*=latency", "output.program-error",
+                             "ignores", kind="slow", factor=1 / 20),
     "gpcnet-nodes": printed_instead("summit", "gpcnet_network", r"\(2 nodes\)", "(1 nodes)",
                                     r"\b1\b"),
     "mdtest-items": printed_instead("summit", "mdtest_building_block", r"^(\d+ tasks), \d+ files",
