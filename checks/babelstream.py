@@ -4,6 +4,7 @@ import math
 
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.check.declaration import fault
 from plumbline.parse import Fom, Output, ParseError
 from plumbline.parse.babelstream import NO_GPU
 from reframe.core.builtins import parameter, run_after, variable
@@ -169,6 +170,13 @@ class babelstream_gpu(BabelStream):
 
     @run_after("init")
     def set_up_all_gpus(self):
+        if self.times_at_once > 8000:
+            raise fault(
+                self,
+                "times_at_once must be at most 8000: each repetition makes the numbers of two "
+                "arrays smaller, and after 8,700 their product is 0, which BabelStream cannot "
+                "validate",
+            )
         if self.placement == "all-gpus":
             self.output_per_task = True
             self.times = self.times_at_once

@@ -271,6 +271,13 @@ def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> Non
     assert "#PBS -l walltime=0:5:0\n" in path.read_text()
 
 
+def test_more_repetitions_than_babelstream_validates_are_refused(tmp_path: Path) -> None:
+    foreign.prepare("polaris", tmp_path)
+    ended = foreign.run("polaris", tmp_path, *AT_ONCE, "-S", "babelstream_gpu.times_at_once=8001")
+    assert (ended.code, ended.records) == (2, [])
+    assert "times_at_once" in ended.output and "[check.not-loaded]" in ended.output
+
+
 @pytest.mark.parametrize("pattern", ["sequential", "random"])
 def test_ior_reads_what_a_time_limit_let_it_write(tmp_path: Path, pattern: str) -> None:
     foreign.prepare("summit", tmp_path)
