@@ -234,6 +234,11 @@ def test_no_table(folder: Path) -> None:
     assert load(folder).rows == {}
 
 
+def test_osu_with_another_number_of_iterations_is_another_measurement() -> None:
+    """The number was in the register twice, and the later entry did not need to be met."""
+    assert load(paths.reference()).conditions["iterations"].role == "condition"
+
+
 def test_shipped_tables_are_good(tmp_path: Path) -> None:
     """Those of the repository, without a site's own."""
     for path in [*SHIPPED.glob("*.yaml"), *SHIPPED.glob("*.csv")]:
