@@ -33,7 +33,8 @@ FIO = ["-n", "fio", "-S", "fio.size=8", *ONE]
 #: The whole text of a system file, or a change of a good one -> what the refusal names.
 SYSTEM_FILES: dict[str, tuple[str | bytes | tuple[str, str], str]] = {
     "unclosed": ("systems: [\n", ":2:1"),
-    "tabs": ("systems:\n\t- name: testbed\n", ":2:1"),
+    "tabs": ("systems:\n\t- name: testbed\n", ":2:1: not valid YAML: a tab"),
+    "repeated": (("scheduler:", "scheduler: slurm\n    scheduler:"), "'scheduler'"),
     "bytes": (b"systems: \xff\xfe\n", ""),
     "empty": ("", "systems"),
     "list": ("[]\n", "`systems`"),
@@ -56,6 +57,7 @@ SYSTEM_FILES: dict[str, tuple[str | bytes | tuple[str, str], str]] = {
 CODES = {
     "unclosed": "input.wrong-file",
     "tabs": "input.wrong-file",
+    "repeated": "input.wrong-file",
     "bytes": "input.unreadable-file",
 }
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.core.yamlfile import read_yaml
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References, summarize
 from plumbline.reference.row import Case, Row, key_of
@@ -234,6 +235,27 @@ def test_no_table(folder: Path) -> None:
     assert load(folder).rows == {}
 
 
+def test_only_a_key_that_a_mapping_itself_has_twice_is_refused(tmp_path: Path) -> None:
+    """One may override what `<<` adds, also in a mapping that another one adds."""
+    path = tmp_path / "merged.yaml"
+    path.write_text("""\
+one: &one {a: 1, b: 2, inner: {a: 0}}
+outer: {two: &two {<<: *one, a: 3}}
+three: {<<: *two, b: 4}
+1: number
+"1": text
+itself: &itself [*itself]
+""")
+    content = read_yaml(path)
+    assert content["outer"]["two"] == {"a": 3, "b": 2, "inner": {"a": 0}}
+    assert content["three"] == {"a": 3, "b": 4, "inner": {"a": 0}}
+    assert (content[1], content["1"]) == ("number", "text")
+    path.write_text("- {a: 1}\n- x:\n    - {b: 1,\n       b: 1}\n")
+    with pytest.raises(Fault, match=r"merged\.yaml:4:8: .* 'b' .* line 3\b") as refusal:
+        read_yaml(path)
+    assert refusal.value.code == "input.wrong-file"
+
+
 def test_osu_with_another_number_of_iterations_is_another_measurement() -> None:
     """The number was in the register twice, and the later entry did not need to be met."""
     assert load(paths.reference()).conditions["iterations"].role == "condition"
@@ -372,6 +394,7 @@ def test_garbled_table(folder: Path, damage: bytes, line: int) -> None:
         ("a: 1\n b: 2\n", r":2:\d+: ", "input.wrong-file"),
         ("\tx: 1\n", r":1:1: ", "input.wrong-file"),
         ("a: !!python/none 1\n", r":1:\d+: ", "input.wrong-file"),
+        ("a: {b: 1}\nc: 1\na: {}\n", r":3:1: ", "input.wrong-file"),
         ("", ": file: ", "input.wrong-file"),
         ("text\n", ": file: ", "input.wrong-file"),
         ("- 1\n", ": file: ", "input.wrong-file"),

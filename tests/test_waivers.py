@@ -387,6 +387,7 @@ def test_a_faulty_waiver(tmp_path: Path, change: dict, field: str, parts: list[s
     assert not re.search(r"(?i)\b(input|valid|dict|tuple|str|string)\b", message)
 
 
+ONE = yaml.safe_dump([waiver(metric="bandwidth")])
 TWICE = yaml.safe_dump([waiver(), waiver()])
 
 
@@ -398,6 +399,12 @@ TWICE = yaml.safe_dump([waiver(), waiver()])
         (yaml.safe_dump([{**waiver(), "id": ""}]), "input.wrong-file", "waiver 1: id: "),
         ("a: b\n", "input.wrong-file", "`- {id: "),
         ("- [", "input.wrong-file", ":1:"),
+        # It would cover all of the system.
+        (
+            ONE + "  match: {system: testbed}\n",
+            "input.wrong-file",
+            f":{ONE.count(chr(10)) + 1}:3: ",
+        ),
         (f"- {{expires: {day(0)[:5]}13-45}}", "input.unreadable-file", "month"),
         (b"\xff", "input.unreadable-file", "0xff"),
     ],

@@ -6,13 +6,18 @@ Every fault is a line with the file and the place in it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
 import yaml
 from pydantic_core import ErrorDetails
+
+try:
+    from yaml import CSafeLoader as _SafeLoader
+except ImportError:  # PyYAML was built without libyaml.
+    from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
 
 from plumbline.core.errors import Fault, UnreadableFile, WrongFile
 from plumbline.core.paths import Folder, layers_of
@@ -21,18 +26,60 @@ from plumbline.core.text import did_you_mean, suggest
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 
 
+class _Loader(_SafeLoader):
+    """Refuses a key that a mapping has twice. PyYAML itself drops the first one and its value."""
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        # This comes before PyYAML adds the keys of `<<`, which the mapping may override.
+        nodes, seen = [node], set()
+        for node in nodes:
+            if isinstance(node, yaml.MappingNode) and id(node) not in seen:
+                _refuse_repeated(key for key, _ in node.value)
+                nodes += [value for _, value in node.value]
+            elif isinstance(node, yaml.SequenceNode) and id(node) not in seen:
+                nodes += node.value
+            seen.add(id(node))
+        return super().construct_document(nodes[0])
+
+
+def _refuse_repeated(keys: Iterable[yaml.Node]) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key in keys:
+        mark = key.start_mark
+        if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+            continue
+        if first := lines.get((key.tag, key.value)):
+            raise yaml.MarkedYAMLError(
+                problem=f"key {key.value!r} is used twice (first in line {first}): remove one",
+                problem_mark=mark,
+            )
+        lines[key.tag, key.value] = mark.line + 1
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the content of a text in YAML, of which no mapping may have a key twice.
+
+    :raises yaml.YAMLError: if it is not valid. :raises ValueError: if a date is not.
+    """
+    return yaml.load(text, _Loader)  # noqa: S506 - it is a safe one
+
+
 def read_yaml(path: Path) -> Any:
     """Return the content of a YAML file.
 
     :raises Fault: if it cannot be read; with file, line and column.
     """
     try:
-        with path.open(encoding="utf-8") as file:
-            return yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        text = path.read_text(encoding="utf-8")
+        return parse_yaml(text)
     except yaml.MarkedYAMLError as err:
-        mark = err.problem_mark
+        mark, problem = err.problem_mark, err.problem or err.context
+        if mark and text[mark.index : mark.index + 1] == "\t":
+            problem = "a tab, which YAML does not allow here: use spaces"
+        elif err.context in ("while scanning an alias", "while scanning for the next token"):
+            problem = f"{problem}: put a text with special characters, such as *, in quotes"
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise WrongFile(f"{path}{where}: not valid YAML: {err.problem or err.context}") from None
+        raise WrongFile(f"{path}{where}: not valid YAML: {problem}") from None
     except (OSError, ValueError, yaml.YAMLError) as err:
         # An invalid date, such as 2026-13-01, is a ValueError.
         raise UnreadableFile(f"{path}: cannot be read: {err}") from None

@@ -23,7 +23,7 @@ from plumbline.core import files
 from plumbline.core.errors import Fault, with_code
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import base_name, suggest
-from plumbline.core.yamlfile import read_model, read_yaml, validated
+from plumbline.core.yamlfile import parse_yaml, read_model, read_yaml, validated
 from plumbline.placement import placement
 from plumbline.reference.row import Strict, Text
 
@@ -259,7 +259,7 @@ def add(folder: Folder, text: str) -> Path:
     path = layers_of(folder).own / "waivers.yaml"
     before = files.read_text(path) if path.exists() else ""
     known = load(folder) if before else []
-    new = validated(yaml.safe_load(text), _Waivers, str(path), "new waiver").root
+    new = validated(parse_yaml(text), _Waivers, str(path), "new waiver").root
     for name in sorted({waiver.id for waiver in known} & {waiver.id for waiver in new}):
         raise Fault(
             f"{path}: has waiver {name!r} already, which has ended or covers a smaller loss: "
@@ -269,7 +269,7 @@ def add(folder: Folder, text: str) -> Path:
     _refuse_faulty(path, [*known, *new])
     after = f"{before.rstrip()}\n{text}".lstrip("\n")
     try:
-        whole = _Waivers.model_validate(yaml.safe_load(after)).root
+        whole = _Waivers.model_validate(parse_yaml(after)).root
     except (yaml.YAMLError, pydantic.ValidationError):
         whole = []
     if whole != [*known, *new]:
