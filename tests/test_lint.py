@@ -83,11 +83,15 @@ PLACEMENTS = f"{BATCH} extras.placements"
 
 #: What is done to the system file -> the field that lint's line begins with, and what is in it.
 SYSTEM_FAULTS = [
-    (lambda c: site(c).pop("hostnames"), "$.systems[0]", "'hostnames'"),
-    (lambda c: site(c).update(hostname="x"), "$.systems[0]", "'hostname'"),
-    (lambda c: partition(c).pop("launcher"), "$.systems[0].partitions[0]", "'launcher'"),
-    (lambda c: partition(c).update(max_jobs="4"), "$.systems[0].partitions[0].max_jobs", "'4'"),
-    (lambda c: environment(c).update(cc=["gcc"]), "$.environments[0].cc", "['gcc']"),
+    (lambda c: site(c).pop("hostnames"), "'hostnames'", ""),
+    (lambda c: site(c).update(hostname="x"), "hostname:", "hostnames?"),
+    (lambda c: site(c).update(modules_system="lmd"), "modules_system: 'lmd'", "lmod"),
+    (lambda c: partition(c).pop("launcher"), f"{BATCH} 'launcher'", ""),
+    (lambda c: partition(c).pop("name"), "partition 1: 'name'", ""),
+    (lambda c: partition(c).update(name="a b"), "partition a b: name: 'a b'", "digits"),
+    (lambda c: partition(c).update(max_jobs="4"), f"{BATCH} max_jobs: '4'", "quotes"),
+    (lambda c: partition(c).update(access=[5]), f"{BATCH} access[0]: 5", "quotes"),
+    (lambda c: environment(c).update(cc=["gcc"]), "environment gcc: cc", "['gcc']"),
     (lambda c: site(c).update(hostnames=[".*"]), "hostnames", "'.*'"),
     (lambda c: c["environments"].append(environment(c)), "environments", "twice"),
     (lambda c: c["environments"].append({**environment(c), "name": "icc"}), "environment icc", ""),
@@ -107,10 +111,10 @@ SYSTEM_FAULTS = [
     (lambda c: site(c)["partitions"].append(partition(c)), "partitions", "twice"),
     (
         lambda c: extras(c).update({"file-systems": {}}),
-        "$.systems[0].partitions[0].extras",
+        f"{BATCH} extras.file-systems",
         "'file-systems'",
     ),
-    (lambda c: extras(c).update(gpu_memry=1), f"{BATCH} extras", "'gpu_memry'"),
+    (lambda c: extras(c).update(gpu_memry=1), f"{BATCH} extras.gpu_memry", "gpu_memory"),
     (lambda c: extras(c).update(memory="512GB"), f"{BATCH} extras.memory", "'512GB'"),
     (lambda c: extras(c).update(rack_pattern="a.*"), f"{BATCH} extras.rack_pattern", "'a.*'"),
     (
@@ -120,8 +124,8 @@ SYSTEM_FAULTS = [
     ),
     (
         lambda c: extras(c).update(variants={"v": {"envvars": {}, "conditions": {"a": "b"}}}),
-        f"{BATCH} extras.variants.v",
-        "'envvars'",
+        f"{BATCH} extras.variants.v.envvars",
+        "env_vars?",
     ),
     (
         lambda c: extras(c).update(variants={"v": {"conditions": {"tag_matching": True}}}),
@@ -130,8 +134,8 @@ SYSTEM_FAULTS = [
     ),
     (
         lambda c: extras(c).update(file_systems={"f": {"path": "/f", "nodelocal": True}}),
-        f"{BATCH} extras.file_systems.f",
-        "'nodelocal'",
+        f"{BATCH} extras.file_systems.f.nodelocal",
+        "node_local?",
     ),
     (
         lambda c: extras(c).update(file_systems={"f": {"type": "lustre"}}),

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import jsonschema
 import reframe.core.backends as backends
-import reframe.schemas as schemas
+import reframe.schemas
 
-from plumbline.core import paths
+from plumbline.core import paths, schemas
 from plumbline.core.text import pluralize, suggest
 from plumbline.placement import placement
 from plumbline.placement.binding import LAUNCHERS
@@ -27,12 +27,15 @@ from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
 from plumbline.site.reframe_patches import schema_with_later_names
 from plumbline.software import providers
 
+#: What ReFrame's patterns admit. Its versions differ: docs/own-configuration.md.
+_NAME = "of letters, digits, _ and, in names and features, -, without a digit at the beginning"
+
 
 @functools.cache
 def _schema() -> jsonschema.Draft7Validator:
     """Return the validator of ReFrame's schema, for the sections that a system file may have."""
-    whole = json.loads(Path(schemas.__path__[0], "config.json").read_text(encoding="utf-8"))
-    whole = schema_with_later_names(whole)
+    text = Path(reframe.schemas.__path__[0], "config.json").read_text(encoding="utf-8")
+    whole = schema_with_later_names(json.loads(text))
     parts = {key: whole["properties"][key] for key in ("systems", "environments")}
     return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
 
@@ -43,15 +46,24 @@ def _schema_of_extras() -> jsonschema.Draft7Validator:
     return jsonschema.Draft7Validator(json.loads(text))
 
 
+def _where(content: dict, place: schemas.Place) -> str:
+    """Return how a message about a place in a system file begins."""
+    if place[:2] == ["systems", 0]:
+        content, place = content["systems"][0], place[2:]
+    start = ""
+    if len(place) > 1 and place[0] in ("partitions", "environments"):
+        kind, number = str(place[0]), int(place[1])
+        one, place = content[kind][number], place[2:]
+        name = one.get("name") if isinstance(one, dict) else None
+        start = f"{kind.removesuffix('s')} {name or number + 1}: "
+    return start + schemas.prefix(place)
+
+
 def faults(content: dict) -> Iterator[str]:
     """Yield the faults of a system file that could be read."""
-    wrong = False
-    for fault in _schema().iter_errors(content):
-        wrong = True
-        # Versions of ReFrame differ: docs/own-configuration.md.
-        hint = "; use letters, digits, _ and, in names and features, -; no digit first"
-        pattern = fault.validator == "pattern"
-        yield f"{fault.json_path}: {fault.message}{hint if pattern else ''}"
+    wrong = [*schemas.faults(_schema(), content, _NAME)]
+    for place, fault in wrong:
+        yield f"{_where(content, place)}{fault}"
     if wrong:
         return
     (system,) = content["systems"]
@@ -99,9 +111,9 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
     if not _registered(backends.getscheduler, partition["scheduler"]):
         yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
     processor, extras = partition.get("processor", {}), partition.get("extras", {})
-    wrong = list(_schema_of_extras().iter_errors(extras))
-    for fault in wrong:
-        yield f"extras{fault.json_path[1:]}: {fault.message}"
+    wrong = [*schemas.faults(_schema_of_extras(), extras)]
+    for place, fault in wrong:
+        yield f"{schemas.prefix(['extras', *place])}{fault}"
     if wrong:
         return
     pattern = extras.get("rack_pattern")

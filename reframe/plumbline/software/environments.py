@@ -19,7 +19,7 @@ from pathlib import Path
 import archspec.cpu
 import jsonschema
 
-from plumbline.core import paths
+from plumbline.core import paths, schemas
 from plumbline.core.errors import Fault, UnknownName, UnreadableFile
 from plumbline.core.text import suggest
 from plumbline.core.yamlfile import read_yaml
@@ -242,8 +242,8 @@ def _valid(content, part: str, path: Path):
     :arg part: ``manifest``, or ``included`` for a file that a manifest includes.
     :raises Fault: if it does not match the schema.
     """
-    for fault in _schema(part).iter_errors(content):
-        raise Fault(f"{path}: {fault.json_path}: {fault.message}", code="spack.wrong-manifest")
+    for place, fault in schemas.faults(_schema(part), content):
+        raise Fault(f"{path}: {schemas.prefix(place)}{fault}", code="spack.wrong-manifest")
     return content
 
 
