@@ -161,7 +161,11 @@ def test_which_command_lines_name_the_system(bare, arguments: str, variables: di
     assert bool(host.named_system(arguments.split())) is named
 
 
-@pytest.mark.parametrize("content", ["systems: [{name: odd}]", "systems: [{hostnames: ['[']}]"])
+PARTITION = "{name: node, scheduler: local, launcher: local}"
+PATTERN = f"systems: [{{name: odd, hostnames: ['['], partitions: [{PARTITION}]}}]"
+
+
+@pytest.mark.parametrize("content", ["systems: [{name: odd}]", PATTERN])
 def test_a_faulty_system_file_is_named(bare, tmp_path: Path, content: str):
     (tmp_path / "systems").mkdir()
     (tmp_path / "systems" / "odd.yaml").write_text(content)

@@ -93,6 +93,8 @@ SYSTEM_FAULTS = [
     (lambda c: partition(c).update(access=[5]), f"{BATCH} access[0]: 5", "quotes"),
     (lambda c: environment(c).update(cc=["gcc"]), "environment gcc: cc", "['gcc']"),
     (lambda c: site(c).update(hostnames=[".*"]), "hostnames", "'.*'"),
+    (lambda c: site(c).update(hostnames=["*.a?.b"]), "hostnames: '*.a?.b'", r"'.*\.a.\.b'"),
+    (lambda c: site(c).update(hostnames=["a("]), "hostnames: 'a('", " at position 1"),
     (lambda c: c["environments"].append(environment(c)), "environments", "twice"),
     (lambda c: c["environments"].append({**environment(c), "name": "icc"}), "environment icc", ""),
     (lambda c: environment(c)["extras"].update(provider="spak"), f"{GCC}.provider 'spak'", "spack"),

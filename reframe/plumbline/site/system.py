@@ -74,6 +74,7 @@ def faults(content: dict) -> Iterator[str]:
             f"{', '.join(with_modules)}: modules are listed, but no module system loads them: set "
             f"modules_system to lmod, tmod4 or envmod"
         )
+    yield from _faults_of_patterns(system["hostnames"])
     if system["name"] != "local" and ".*" in system["hostnames"]:
         yield "hostnames: '.*' matches every host and would hide the systems after it"
     environments = {environment["name"]: environment for environment in content["environments"]}
@@ -97,6 +98,19 @@ def faults(content: dict) -> Iterator[str]:
         launcher = extras.get("launcher")
         if launcher and not _registered(backends.getlauncher, launcher):
             yield f"environment {name}: extras.launcher {launcher!r} is not known to ReFrame"
+
+
+def _faults_of_patterns(hostnames: list[str]) -> Iterator[str]:
+    for pattern in hostnames:
+        try:
+            re.compile(pattern)
+        except re.error as err:
+            hint = ""
+            if re.fullmatch(r"[\w.*?-]+", pattern):
+                # It is one of file names.
+                meant = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+                hint = f": write '{meant}'"
+            yield f"hostnames: {pattern!r} is not a regular expression: {err}{hint}"
 
 
 def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
