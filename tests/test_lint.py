@@ -118,6 +118,19 @@ SYSTEM_FAULTS = [
     ),
     (lambda c: extras(c).update(gpu_memry=1), f"{BATCH} extras.gpu_memry", "gpu_memory"),
     (lambda c: extras(c).update(memory="512GB"), f"{BATCH} extras.memory", "'512GB'"),
+    # GiB; the same in MiB, and in KiB.
+    (lambda c: extras(c).update(memory=256), f"{BATCH} extras.memory: 256", " bytes"),
+    (lambda c: extras(c).update(memory=257000), f"{BATCH} extras.memory", " bytes"),
+    (lambda c: extras(c).update(memory=263939612), f"{BATCH} extras.memory", " bytes"),
+    (lambda c: extras(c).update(gpu_memory=80), f"{BATCH} extras.gpu_memory: 80", " bytes"),
+    (lambda c: extras(c).update(scratch="/"), f"{BATCH} extras.scratch: '/'", ""),
+    (lambda c: extras(c).update(scratch="/.."), f"{BATCH} extras.scratch: '/..'", ""),
+    (lambda c: extras(c).update(scratch="scratch"), f"{BATCH} extras.scratch: 'scratch'", ""),
+    (
+        lambda c: extras(c).update(file_systems={"f": {"path": "~/f"}}),
+        f"{BATCH} extras.file_systems.f.path: '~/f'",
+        "",
+    ),
     (lambda c: extras(c).update(rack_pattern="a.*"), f"{BATCH} extras.rack_pattern", "'a.*'"),
     (
         lambda c: extras(c).update(accepted_settings=["fab0.mtu"]),
@@ -165,6 +178,13 @@ SYSTEM_FAULTS = [
 def test_good_system():
     """Nothing is found where nothing is wrong."""
     assert list(system.faults(somewhere())) == []
+
+
+@pytest.mark.parametrize("folder", ["/scratch", "/.scratch", "//a", "/s/$USER", "$S", "${S}/a"])
+def test_folders_to_write_to(folder: str):
+    content = somewhere()
+    extras(content).update(scratch=folder, file_systems={"disk": {"path": folder}}, memory=2**29)
+    assert list(system.faults(content)) == []
 
 
 @pytest.mark.parametrize(
