@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,6 +124,27 @@ def test_draft_of_slurms_partitions(on_login_node: Testbed):
         assert lint.code == 0, lint.output
         assert open_topologies(lint) == open_topologies(done)
         assert "`plumbline run --system maia --mode=smoke`" in lint.out
+
+
+def test_doctor_has_the_partitions_that_slurm_does_not_have(on_login_node: Testbed):
+    """Hidden ones, and those without nodes, exist; another system's are not asked for here."""
+    on_login_node.environment("disk", "fio")
+    access = ["--partition=batch,secret,acel", "-p empty,secret,acel"]
+
+    def wrong() -> list[str]:
+        done = on_login_node.asked("doctor", "--system=testbed", "--format=json")
+        assert done.code == 0, done.output
+        return json.loads(done.out)["misfits"]
+
+    path = on_login_node.write(scheduler="squeue", launcher="srun", access=access)
+    (line,) = wrong()
+    assert line.startswith(f"{path}: partition node: ") and "'acel'; did you mean accel?" in line
+    assert line.endswith("[scheduler.no-partition]")
+    text = path.read_text()
+    path.write_text(text.replace(re.escape(socket.gethostname()), "elsewhere"))
+    assert wrong() == []
+    path.write_text(text.replace("-p empty", "-M other -p empty"))
+    assert wrong() == []
 
 
 def open_topologies(done: Done) -> list[str]:

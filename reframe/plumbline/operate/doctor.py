@@ -6,15 +6,15 @@ import contextlib
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from plumbline.core import paths
-from plumbline.core.errors import Fault
-from plumbline.core.text import pluralize
+from plumbline.core.errors import Fault, with_code
+from plumbline.core.text import pluralize, suggest
 from plumbline.placement.topology import Topology
 from plumbline.session import plan, recovery
-from plumbline.site import configuration
+from plumbline.site import configuration, host, slurm
 from plumbline.software import build, environments, providers, spack
 from plumbline.software.programs import programs_of
 
@@ -41,7 +41,7 @@ def examine(system: str | None, checks: Sequence[str] = ()) -> dict:
         "environments": _environments(name),
         "cut off": recovery.unfinished(paths.results()),
         "left over": [_left_over(path) for path in sorted(paths.scratch().glob("plumbline-*"))],
-        "misfits": planned.misfits,
+        "misfits": [*_wrong_partitions(name), *planned.misfits],
         "cases": [vars(case) for case in planned.cases],
     }
 
@@ -53,6 +53,27 @@ def _uncertain(system: str | None) -> list[str]:
     except Fault as err:
         return str(err).splitlines()
     return []
+
+
+def _wrong_partitions(name: str) -> Iterator[str]:
+    """Yield the partitions of a system of this host that Slurm here does not have."""
+    path = paths.systems().find(f"{name}.yaml")
+    if not path.is_file():
+        return
+    (system,) = configuration.read_system(path)["systems"]
+    if not host.matching_systems({name: system["hostnames"]}):
+        # Slurm here is another system's.
+        return
+    for partition in system["partitions"]:
+        if partition["scheduler"] not in ("slurm", "squeue"):
+            continue
+        unknown, known = slurm.unknown_partitions(partition.get("access", []))
+        for queue in unknown:
+            yield with_code(
+                f"{path}: partition {partition['name']}: access: Slurm has no partition "
+                f"{queue!r}; {suggest(queue, known)}",
+                "scheduler.no-partition",
+            )
 
 
 def _left_over(path: Path) -> dict[str, str]:

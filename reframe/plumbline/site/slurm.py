@@ -23,6 +23,7 @@ _FLAGS = "*~#!%$@^+-"
 
 #: Options of sbatch(1). In others, such as --account=climate-prod, these letters mean nothing.
 _PARTITION = re.compile(r"(?:^|\s)(?:-p\s*|--partition[= ])(\S+)")
+_CLUSTERS = re.compile(r"(?:^|\s)(?:-M|--clusters?[= ])")
 _CONSTRAINT = re.compile(r"(?:^|\s)(?:-C\s*|--constraint[= ])(\S+)")
 
 
@@ -173,6 +174,16 @@ def partitions() -> dict[str, dict[str, str]] | None:
         for settings in shown
         if "PartitionName" in settings and settings.get("Hidden") != "YES"
     }
+
+
+def unknown_partitions(access: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the partitions that options of sbatch(1) name and this cluster does not have, and
+    those that it has, also for other users. There is none of the first if Slurm does not answer."""
+    if _CLUSTERS.search(" ".join(access)):
+        return [], []
+    known = (capture("sinfo", "--all", "--noheader", "--format=%R") or "").split()
+    named = [name for name in named_partition(access).split(",") if name]
+    return [name for name in named if known and name not in known], sorted({*known})
 
 
 def kinds(partition: str, nodes: Iterable[SlurmNode]) -> list[Kind]:
