@@ -125,7 +125,9 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
     if not _registered(backends.getscheduler, partition["scheduler"]):
         yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
     processor, extras = partition.get("processor", {}), partition.get("extras", {})
-    wrong = [*schemas.faults(_schema_of_extras(), extras)]
+    # YAML reads some keys as no text: on, 5.
+    texts = {str(key): value for key, value in extras.items()}
+    wrong = [*schemas.faults(_schema_of_extras(), texts)]
     for place, fault in wrong:
         yield f"{schemas.prefix(['extras', *place])}{fault}"
     if wrong:
