@@ -2,8 +2,9 @@
 papers: at the printed values and just beyond their bounds; for some systems, also just within the
 bounds and with damaged outputs. ``make golden`` writes ``docs/coverage.md`` from what was asserted.
 
-Each case with a reference is run, and one of those that differ by the operation alone: the job
-scripts of all cases are compared by ``test_golden.py``."""
+Each case with a reference is run, each check with each operation somewhere, and each value of each
+other parameter of a benchmark at each place. ``test_golden.py`` compares the job scripts of all
+cases."""
 
 from __future__ import annotations
 
@@ -62,6 +63,12 @@ DAMAGES = {
 
 #: Parameters of a case that change what its program does, and neither where nor on what.
 OPERATION = {"test", "operation", "access", "pattern", "model"}
+
+#: What shows, beside other cases, what a node's own memory answers.
+OWN_MEMORY = {
+    f"ior %file_system=burst-buffer %api={api} %access=file-per-process @summit:batch+xl-smpi"
+    for api in ("mpiio", "posix")
+}
 
 #: Systems whose outputs are damaged: each benchmark has references on one of them.
 DAMAGED = ["summit", "reedbush-u", "frontier", "manzano"]
@@ -147,12 +154,19 @@ def bounded(system: str, case: str) -> dict[str, str]:
     }
 
 
-def kind_of(case: str) -> tuple[str, list[str], str]:
-    """The check of a case with its operation, what else it has as parameters, and its place."""
+def operation_of(case: str) -> str:
+    """The check of a case with its operation."""
+    name, *parameters = case.partition(" @")[0].split(" %")
+    return " ".join([name, *(p for p in parameters if p.partition("=")[0] in OPERATION)])
+
+
+def kinds_of(case: str) -> set[tuple[str, str, str]]:
+    """What a case stands for at its place: its benchmark with each parameter that is no operation,
+    or with the check if it has none."""
     check, _, place = case.partition(" @")
     name, *parameters = check.split(" %")
-    operation = [p for p in parameters if p.partition("=")[0] in OPERATION]
-    return " ".join([name, *operation]), [p for p in parameters if p not in operation], place
+    others = [p for p in parameters if p.partition("=")[0] not in OPERATION]
+    return {(name.partition("_")[0], other, place) for other in others or [name]}
 
 
 @functools.cache
@@ -161,22 +175,22 @@ def first_cases() -> set[tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for system in foreign.SYSTEMS:
         for case in foreign.inventory(system):
-            found.setdefault(kind_of(case)[0], (system, case))
+            found.setdefault(operation_of(case), (system, case))
     return {*found.values()}
 
 
 def cases_of(system: str) -> list[str]:
-    """The cases that are run: those with a reference, the first ones, and one of each other kind,
-    whose cases differ by their operation alone."""
-    found, kinds = [], set()
+    """The cases that are run: those with a reference, the first ones, :data:`OWN_MEMORY`, and
+    others of which each has what those before it do not stand for."""
+    found, met = [], set()
     cases = foreign.inventory(system)
-    # Those that are run anyway come first: each represents its kind.
-    for case in sorted(cases, key=lambda case: not bounded(system, case)):
-        operation, others, place = kind_of(case)
-        kind = (operation.split()[0], *others, place)
-        if bounded(system, case) or (system, case) in first_cases() or kind not in kinds:
+    first = {case for where, case in first_cases() if where == system}
+    first |= OWN_MEMORY & cases.keys()
+    anyway = first | {case for case in cases if bounded(system, case)}
+    for case in sorted(cases, key=lambda case: case not in anyway):
+        if case in anyway or kinds_of(case) - met:
             found.append(case)
-        kinds.add(kind)
+        met |= kinds_of(case)
     return found
 
 
