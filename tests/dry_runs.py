@@ -75,7 +75,8 @@ def _made(system: str, folder: Path) -> DryRun:
     code, out, err = forked.run(
         [
             *(str(foreign.BIN / "reframe"), f"--system={system}", "--dry-run"),
-            *("-c", str(foreign.ROOT / "checks"), "-S", "pair_seed=1"),
+            *("-c", str(foreign.ROOT / "checks")),
+            *("-S", "osu_node_pairs.pair_seed=1", "-S", "imb_node_pairs.pair_seed=1"),
             *("-S", "osu_node_pairs.nodes=4", "-S", "imb_node_pairs.nodes=5"),
         ],
         foreign.variables(system, folder)
@@ -87,6 +88,7 @@ def _made(system: str, folder: Path) -> DryRun:
         folder,
         patience=300,
     )
+    assert "WARNING" not in out + err, out + err
     if "[session.nothing-selected]" in err:
         return DryRun([], [])
     assert code == 0, out + err

@@ -1,4 +1,4 @@
-"""Every system of the papers, listed on a machine that has none of their schedulers."""
+"""The systems of the papers, on a machine that has none of their schedulers."""
 
 import os
 import re
@@ -13,6 +13,12 @@ from plumbline.site import configuration
 
 SYSTEMS = [path.stem for path in configuration.system_files()]
 
+#: Scheduler -> a system that has it.
+OF_SCHEDULER = {
+    yaml.safe_load(path.read_text())["systems"][0]["partitions"][0]["scheduler"]: path.stem
+    for path in configuration.system_files()
+}
+
 
 def test_every_system_of_the_papers_is_there():
     expected = {"summit", "sierra", "lassen", "peak", "butte", "frontier", "perlmutter", "polaris",
@@ -23,8 +29,9 @@ def test_every_system_of_the_papers_is_there():
     assert SYSTEMS[-1] == "local"
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", OF_SCHEDULER.values(), ids=OF_SCHEDULER)
 def test_checks_of_a_system_are_listed(system: str):
+    """Where the scheduler is not installed. ``dry_runs.py`` loads the checks of every system."""
     words = ["-C", paths.SETTINGS, f"--system={system}", "-c", paths.ROOT / "checks", "-l"]
     command = [str(word) for word in (forked.BIN / "reframe", *words)]
     code, out, err = forked.run(command, {**os.environ}, paths.ROOT, patience=300)
