@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import foreign
 import pytest
 import yaml
+from dry_runs import DryRun
 from plumbline.core import paths
 from plumbline.reference import lookup
 from plumbline.reference.row import Case
-from plumbline.session import plan
 
 #: Systems with nodes that have several GPUs, and an environment of today.
 WITH_GPUS = sorted(
@@ -33,9 +34,10 @@ def test_systems_with_gpus() -> None:
 
 
 @pytest.mark.parametrize("system", WITH_GPUS)
-def test_every_system_with_gpus_lists_the_checks(system: str) -> None:
-    said = plan.reframe(["-c", str(foreign.ROOT / "checks"), "-L", "-n", "osu_xccl"], system)
-    names = {line.split(" /")[0][2:] for line in said.splitlines() if line.startswith("- osu_xccl")}
+def test_every_system_with_gpus_has_the_checks(
+    system: str, dry_run: Callable[[str], DryRun]
+) -> None:
+    names = {case.case.partition(" @")[0] for case in dry_run(system).cases}
     pairs = {f"osu_xccl_gpu %test={test} %placement=gpu-a" for test in ("latency", "bw", "bibw")}
     assert pairs <= names
     for check, placement in (("node", "gpus-on-node"), ("nodes", "gpus-off-node")):
