@@ -7,12 +7,14 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import facility
 import foreign
 import pytest
 import yaml
+from dry_runs import DryRun
 from plumbline.check import benchmark
 from plumbline.site import configuration
 
@@ -73,12 +75,12 @@ def test_a_version_is_no_other_one() -> None:
 ONE = ["-n", "osu_p2p.*test=latency.*placement=on-socket", "--tag=.*"]
 
 
-def rendered(folder: Path, system: str = "theta", words: list[str] = ONE) -> Path:
-    """The job script of one case."""
+def rendered(folder: Path) -> Path:
+    """The job script of one case on Theta."""
     done = subprocess.run(
-        [str(foreign.BIN / "reframe"), f"--system={system}", "-c", str(foreign.ROOT / "checks"),
-         *words, "--dry-run"],
-        env=foreign.variables(system, folder), cwd=folder, capture_output=True, text=True,
+        [str(foreign.BIN / "reframe"), "--system=theta", "-c", str(foreign.ROOT / "checks"),
+         *ONE, "--dry-run"],
+        env=foreign.variables("theta", folder), cwd=folder, capture_output=True, text=True,
     )  # fmt: skip
     (path,) = folder.glob("results/sessions/*/stage/**/rfm_job.sh")
     assert done.returncode == 0, done.stdout
@@ -127,14 +129,18 @@ def test_a_conflict_of_modules_fails_the_case_before_its_job(tmp_path: Path) -> 
 # -- nodes ---------------------------------------------------------------------------------------
 
 
+def only(found: DryRun, check: str) -> str:
+    """The job script of a check with one case."""
+    (text,) = [script.text for script in found.scripts if script.check == check]
+    return text
+
+
 @pytest.mark.parametrize(("file_system", "nodes"), [("alpine", 2), ("burst-buffer", 1)])
 def test_mdtest_has_one_node_where_each_has_its_own_file_system(
-    tmp_path: Path, file_system: str, nodes: int
+    dry_run: Callable[[str], DryRun], file_system: str, nodes: int
 ) -> None:
     """Its first task creates the folders of all, which on other nodes would not exist."""
-    foreign.prepare("summit", tmp_path)
-    words = ["-n", f"mdtest%.*={file_system}", "--tag=.*"]
-    script = rendered(tmp_path, "summit", words).read_text()
+    script = only(dry_run("summit"), f"mdtest %file_system={file_system}")
     assert f"#BSUB -nnodes {nodes}\n" in script
 
 
@@ -243,12 +249,10 @@ def test_sizes_that_osu_ends_its_table_before_are_not_expected(
 # -- time ----------------------------------------------------------------------------------------
 
 
-AT_ONCE = ["-n", "babelstream_gpu.*all-gpus", "--tag=.*"]
-
-
-def test_gpus_at_once_run_longer_than_their_starts_differ(tmp_path: Path) -> None:
-    foreign.prepare("perlmutter", tmp_path)
-    script = rendered(tmp_path, "perlmutter", AT_ONCE).read_text()
+def test_gpus_at_once_run_longer_than_their_starts_differ(
+    dry_run: Callable[[str], DryRun],
+) -> None:
+    script = only(dry_run("perlmutter"), "babelstream_gpu %model=cuda %placement=all-gpus")
     (size, times), (minutes, seconds), last = (
         re.search(pattern, script, re.M).groups()
         for pattern in (r"-stream -s (\d+) -n (\d+)", r"--time=0:(\d+):(\d+)", r"\$\(seq 0 (\d+)\)")
@@ -263,7 +267,8 @@ def test_gpus_at_once_run_longer_than_their_starts_differ(tmp_path: Path) -> Non
 def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> None:
     """148 s, where each queue of Polaris takes jobs of 300 s and more."""
     foreign.prepare("polaris", tmp_path)
-    ended = foreign.run("polaris", tmp_path, *AT_ONCE, "-S", "babelstream_gpu.times_at_once=100")
+    at_once = ["-n", "babelstream_gpu.*all-gpus", "--tag=.*"]
+    ended = foreign.run("polaris", tmp_path, *at_once, "-S", "babelstream_gpu.times_at_once=100")
     (record,) = ended.records
     assert (ended.code, record["result"]) == (0, "pass"), ended.output
     assert " 0.08 node-hours" in ended.output
