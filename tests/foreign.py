@@ -107,6 +107,12 @@ def run(system: str, folder: Path, *arguments: str, patience: int = 600, **of_fa
     return Session(code, out + err, *(folders or [None]), records)
 
 
+def reframe(system: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
+    """``reframe`` with all checks on a system of the facility: exit code, output and errors."""
+    command = [str(BIN / "reframe"), f"--system={system}", "-c", str(ROOT / "checks"), *arguments]
+    return forked.run(command, variables(system, folder), folder, patience=600)
+
+
 def session(folder: Path, *arguments: str, fault: object, system: str = "perlmutter") -> Session:
     """A session of one sample, without warm-up, on a system that is prepared for it."""
     prepare(system, folder)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -479,12 +478,9 @@ def test_a_switch_of_a_check_is_switched_off_by_zero(tmp_path: Path):
     """ReFrame takes any text for true where a variable is Python's own bool. The golden scripts
     have what is missing here."""
     foreign.prepare("eagle", tmp_path)
-    command = [foreign.BIN / "reframe", "--system=eagle", "-c", CHECKS, "--dry-run"]
-    done = subprocess.run(
-        [*command, "-S", "validate=0", "-n", "osu_p2p.*test=latency.*off-node"], cwd=tmp_path,
-        env=foreign.variables("eagle", tmp_path), text=True, capture_output=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    one = ["-S", "validate=0", "-n", "osu_p2p.*test=latency.*off-node"]
+    code, out, err = foreign.reframe("eagle", tmp_path, "--dry-run", *one)
+    assert code == 0, out + err
     (script,) = tmp_path.glob("results/sessions/*/stage/**/rfm_job.sh")
     assert "osu_latency" in script.read_text()
     assert "echo -c" not in script.read_text()

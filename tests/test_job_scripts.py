@@ -12,6 +12,7 @@ from pathlib import Path
 
 import facility
 import foreign
+import forked
 import pytest
 import yaml
 from dry_runs import DryRun
@@ -77,13 +78,9 @@ ONE = ["-n", "osu_p2p.*test=latency.*placement=on-socket", "--tag=.*"]
 
 def rendered(folder: Path) -> Path:
     """The job script of one case on Theta."""
-    done = subprocess.run(
-        [str(foreign.BIN / "reframe"), "--system=theta", "-c", str(foreign.ROOT / "checks"),
-         *ONE, "--dry-run"],
-        env=foreign.variables("theta", folder), cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
+    code, out, err = foreign.reframe("theta", folder, *ONE, "--dry-run")
     (path,) = folder.glob("results/sessions/*/stage/**/rfm_job.sh")
-    assert done.returncode == 0, done.stdout
+    assert code == 0, out + err
     return path
 
 
@@ -101,13 +98,11 @@ def test_a_job_whose_module_is_gone_starts_no_program(tmp_path: Path) -> None:
 def test_a_module_that_lmod_has_not_fails_the_case_before_its_job(tmp_path: Path) -> None:
     foreign.prepare("manzano", tmp_path)
     env = foreign.variables("manzano", tmp_path) | {"FACILITY_NO_MODULES": "openmpi/1.10"}
-    done = subprocess.run(
-        [str(foreign.BIN / "plumbline"), "run", "--system=manzano", *ONE],
-        env=env, cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+    command = [str(foreign.BIN / "plumbline"), "run", "--system=manzano", *ONE]
+    code, *_ = forked.run(command, env, tmp_path, patience=600)
     (path,) = tmp_path.glob("results/sessions/*/records.jsonl")
     (record,) = map(json.loads, path.read_text().splitlines())
-    assert done.returncode == 1
+    assert code == 1
     assert (record["result"], record["code"]) == ("error", "build.modules-not-loaded")
 
 

@@ -565,19 +565,9 @@ def test_a_case_that_ran_on_another_node_than_its_own_is_invalid(tmp_path: Path)
 
 
 def listed(system: str, folder: Path, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [
-            *(str(foreign.BIN / "reframe"), f"--system={system}"),
-            *("-c", str(foreign.ROOT / "checks"), "-lC", *arguments),
-        ],
-        env=foreign.variables(system, folder),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return re.findall(r"^- (.*)$", done.stdout, re.M)
+    code, out, err = foreign.reframe(system, folder, "-lC", *arguments)
+    assert code == 0, out + err
+    return re.findall(r"^- (.*)$", out, re.M)
 
 
 def test_a_node_is_measured_in_its_own_partition_alone(tmp_path: Path):
