@@ -285,7 +285,7 @@ def test_a_budget_that_is_spent(testbed: Testbed):
     for name in ("one", "other"):
         testbed.environment(name, "imb", STANDIN_WAIT=testbed.folder / "never")
     testbed.write(max_jobs=1)
-    done = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "--sessions=2", "--budget=25s")
+    done = testbed.plumbline("nightly", "--no-strict", *PINGPONG, "--sessions=2", "--budget=6s")
     assert done.code == 2, done.output
     assert [(f["result"], f["code"]) for f in done.records] == [
         ("aborted", "case.budget-spent")
