@@ -168,17 +168,21 @@ def test_a_node_that_was_looked_at_closes_what_was_open(on_login_node: Testbed, 
     assert lint.code == 0 and open_topologies(done) == open_topologies(lint) == []
 
 
-def test_a_file_that_is_there_is_kept(on_login_node: Testbed):
-    path = on_login_node.systems / "maia.yaml"
+def test_a_file_that_is_there_is_kept(testbed: Testbed, monkeypatch: pytest.MonkeyPatch):
+    found = {"systems": [{"name": "maia", "partitions": []}], "environments": []}
+    made = draft.Draft("maia", found, messages=["found nothing"])
+    monkeypatch.setattr(draft, "draft", lambda *_: made)
+    path = testbed.systems / "maia.yaml"
     path.write_text("mine")
-    done = on_login_node.asked("init", "maia")
+    done = testbed.asked("init", "maia")
     assert (done.code, done.codes) == (2, ["files.exists"]) and path.read_text() == "mine"
     for option in (["--dry-run"], ["-o", "-"]):
-        done = on_login_node.asked("init", "maia", *option)
+        done = testbed.asked("init", "maia", *option)
         assert done.code == 0 and path.read_text() == "mine"
         # The messages are beside the file, not in it.
-        assert yaml.safe_load(done.out)["systems"][0]["name"] == "maia"
-    assert on_login_node.asked("init", "maia", "--force").code == 0
+        assert "found nothing" in done.err and "found nothing" not in done.out
+        assert yaml.safe_load(done.out) == found
+    assert testbed.asked("init", "maia", "--force").code == 0
     assert path.read_text() != "mine"
 
 
