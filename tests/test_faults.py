@@ -101,41 +101,49 @@ def test_a_faulty_system_file_starts_nothing(testbed: Testbed):
 # -- checks --------------------------------------------------------------------------------------
 
 #: Fields of a check that are wrong, or the text of its file -> what is named.
-CHECKS_AT_FAULT: dict[str, tuple[dict | str | None, str]] = {
+CHECKS_AT_FAULT: dict[str, tuple[dict | str, str]] = {
     "placement": ({"placement": "on-sockets"}, "on-socket"),
     "tag": ({"tags": {"quick"}}, "smoke"),
     "benchmark": ({"benchmark": "oso"}, "osu"),
     "samples": ({"num_samples": 0}, "num_samples"),
     "import": ("import nosuch\n", "nosuch"),
-    "syntax": ("def broken(:\n", "odd.py:2"),
-    "run": ("1 / 0\n", ""),
-    "missing": (None, ""),
 }
 
 
-@pytest.mark.parametrize("fault", CHECKS_AT_FAULT)
-def test_a_check_at_fault(testbed: Testbed, fault: str):
-    declared, name = CHECKS_AT_FAULT[fault]
+def not_loaded(testbed: Testbed, *paths: Path) -> list[str]:
+    """The lines about checks, of which not even the good one beside them is run: half a session
+    would look whole."""
     testbed.environment("disk", "fio")
-    path = testbed.folder / "odd.py"
-    if isinstance(declared, dict):
-        testbed.check_file("odd", **declared)
-    elif declared:
-        path.write_text(f"import reframe as rfm\n{declared}")
-    # Not even the good one beside it is run: half a session would look whole.
-    done = testbed.plumbline("run", "-c", testbed.check_file("good"), "-c", path)
+    files = [testbed.check_file("good"), *paths]
+    done = testbed.plumbline("run", *(word for path in files for word in ("-c", path)))
     assert done.code == 2 and done.records == [] and "Traceback" not in done.output
     assert done.codes and {*done.codes} == {"check.not-loaded"}
-    assert "odd" in done.err and name in done.err
+    return done.err.splitlines()
 
 
-def test_a_check_at_fault_starts_nothing(testbed: Testbed):
-    testbed.environment("mpich", "imb")
-    missing = testbed.folder / "missing.py"
-    good = testbed.check_file("good")
-    done = testbed.plumbline("run", "-c", good, "-c", missing, *ONE)
-    refused(done, str(missing), "[check.not-loaded]")
-    assert done.output.count("does not exist") == 1
+def test_checks_at_fault(testbed: Testbed):
+    """Each is named on its line."""
+    for fault, (declared, _) in CHECKS_AT_FAULT.items():
+        if isinstance(declared, dict):
+            testbed.check_file(f"odd_{fault}", **declared)
+        else:
+            (testbed.folder / f"odd_{fault}.py").write_text(f"import reframe as rfm\n{declared}")
+    lines = not_loaded(testbed, *sorted(testbed.folder.glob("odd_*.py")))
+    for fault, (_, name) in CHECKS_AT_FAULT.items():
+        assert [line for line in lines if f"odd_{fault}" in line and name in line], lines
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("def broken(:\n", "odd.py:2"), ("1 / 0\n", "odd.py"), (None, "does not exist")],
+    ids=["syntax", "run", "missing"],
+)
+def test_a_file_at_fault(testbed: Testbed, text: str | None, name: str):
+    path = testbed.folder / "odd.py"
+    if text:
+        path.write_text(f"import reframe as rfm\n{text}")
+    (line,) = [line for line in not_loaded(testbed, path) if str(path) in line]
+    assert name in line
 
 
 def test_a_selection_of_nothing(testbed: Testbed):
