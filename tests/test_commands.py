@@ -98,7 +98,7 @@ INCONCLUSIVE = {
 
 
 def commands(page: Path) -> list[str]:
-    """Return the commands in the code blocks of a page, without their comments."""
+    """Return the commands in the code blocks of a page, without comments and `.venv/bin/`."""
     found = []
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.M | re.S):
         if language not in ("", "sh", "bash", "shell", "console"):
@@ -106,7 +106,7 @@ def commands(page: Path) -> list[str]:
         for line in block.replace("\\\n", " ").splitlines():
             text = re.sub(r"\s+#.*", "", line).strip().removeprefix("$ ")
             if text.startswith(PROGRAMS) and not text.startswith("plumbline: "):
-                found.append(text)
+                found.append(text.removeprefix(".venv/bin/"))
     return found
 
 
