@@ -1054,6 +1054,16 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+#: Prints where DuckDB is, and what each command of standard input ends with and prints.
+ASKED = """\
+import json, sys
+import duckdb
+from conftest import asked
+done = [asked(*words) for words in json.load(sys.stdin)]
+print(json.dumps([duckdb.__file__, *((one.code, one.out, one.err) for one in done)]))
+"""
+
+
 def test_what_the_oldest_duckdb_reads_is_the_same(
     oldest: Path, mixed: Path, demo: Path, tmp_path: Path
 ):
@@ -1069,14 +1079,15 @@ def test_what_the_oldest_duckdb_reads_is_the_same(
         ("screen", "--format=json", "--from", demo),
         ("compare", "--format=json", "--from", demo, "--system=alder", "last:20", "last:5"),
     ]
-    env = os.environ | {"PYTHONPATH": str(oldest)}
-    printed = "import duckdb; print(duckdb.__file__)"
-    used = subprocess.run([sys.executable, "-c", printed], env=env, capture_output=True, text=True)
-    assert Path(used.stdout.strip()).is_relative_to(oldest)
-    for words in commands:
-        done = subprocess.run([BIN / "plumbline", *words], env=env, capture_output=True, text=True)
+    env = os.environ | {"PYTHONPATH": f"{oldest}:{Path(__file__).parent}"}
+    done = subprocess.run([sys.executable, "-c", ASKED], env=env, capture_output=True, text=True,
+                          input=json.dumps(commands, default=str))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    used, *found = json.loads(done.stdout)
+    assert Path(used).is_relative_to(oldest)
+    for words, (code, out, err) in zip(commands, found, strict=True):
         newest = asked(*words)
-        assert (done.returncode, done.stdout) == (newest.code, newest.out), done.stderr
+        assert (code, out) == (newest.code, newest.out), err
 
 
 # -- the benchmark ----------------------------------------------------------------------------
