@@ -187,17 +187,12 @@ def test_two_sessions_share_no_stage_folder_and_both_are_in_reframes_store(testb
     assert all(name in stored.out for name in names)
 
 
-@pytest.mark.parametrize("where", ["project", "elsewhere"])
-def test_the_plain_command_works_and_prints_the_table(testbed: Testbed, where: str):
+def test_the_plain_command_works_and_prints_the_table(testbed: Testbed):
     if shutil.disk_usage(testbed.scratch).free < 2 * 2**30:
         pytest.skip(f"{testbed.scratch} has less than 2 GiB free, which checks/fio.py wants")
     testbed.environment("disk", "fio")
     plain = {"PATH": plain_path(), "RFM_CONFIG_FILES": ""}
-    if where == "project":
-        done = testbed.run("sh", "-c", ". ./env.sh && reframe -c checks/ -r", cwd=ROOT, **plain)
-    else:
-        command = f". '{ROOT}/env.sh' && reframe -c '{ROOT}/checks/' -r"
-        done = testbed.run("bash", "-c", command, cwd=testbed.folder, **plain)
+    done = testbed.run("sh", "-c", ". ./env.sh && reframe -c checks/ -r", cwd=ROOT, **plain)
     assert done.code == 0, done.output
     assert [fields["result"] for fields in done.records] == ["pass", "pass"]
     assert re.search(r"write_bandwidth +1973\.79 MB/s +no reference", done.out)
@@ -205,6 +200,10 @@ def test_the_plain_command_works_and_prints_the_table(testbed: Testbed, where: s
     # It ends with the rules of a session that it cannot enforce.
     last = done.end["notes"][-1]
     assert done.out.strip().endswith(last) and "testbed.json" in last and "plumbline run" in last
+    # And from any folder.
+    command = f". '{ROOT}/env.sh' && reframe -c '{ROOT}/checks/' -l"
+    listed = testbed.run("bash", "-c", command, cwd=testbed.folder, **plain)
+    assert listed.code == 0 and "- fio " in listed.out, listed.output
 
 
 # -- skips and the inventory ---------------------------------------------------------------------
