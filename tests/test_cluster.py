@@ -456,21 +456,6 @@ def test_the_record_disk_fills_up(bed: Virtual):
     assert os.strerror(errno.ENOSPC) in done.out
 
 
-def test_the_records_turn_read_only(bed: Virtual):
-    running = Running(bed)
-    (session,) = bed.session_folders() - running.before
-    bed.cluster.run("mount", "--bind", session, session)
-    bed.cluster.run("mount", "-o", "remount,bind,ro", session)
-    running.release.touch()
-    done = running.ended()
-    bed.cluster.run("umount", session)
-    assert done.code == 2, done.output
-    assert [fields["environment"] for fields in done.records] == ["quick"]
-    (lost,) = lost_records(done)
-    assert lost["environment"] == "held"
-    assert os.strerror(errno.EROFS) in done.out
-
-
 def lost_records(done: Done) -> list[dict]:
     """The records that standard output got instead of the disk."""
     lines = re.findall(r"^plumbline-record (.*)$", done.out, re.M)
