@@ -243,13 +243,14 @@ class Running:
             raise
 
     def _held_alone(self) -> bool:
-        self.jobs = self.bed.cluster.jobs("running")
         made = self.bed.session_folders() - self.before
         # A record that is being written, or that a full disk cut short, is none yet.
         texts = [path.read_text() for folder in made for path in folder.glob("records.jsonl")]
-        ended = any("\n" in text for text in texts)
         # slurmctld that is restarted before srun has its job step lets srun wait for two minutes.
-        return len(self.jobs) == 1 and ended and self.started.exists()
+        if not (self.started.exists() and any("\n" in text for text in texts)):
+            return False
+        self.jobs = self.bed.cluster.jobs("running")
+        return len(self.jobs) == 1
 
     @property
     def job(self) -> str:
