@@ -32,6 +32,7 @@ ELSEWHERE = {
     r"make ground(-all)?": "brings up machines for minutes, or a shell: tests/test_ground.py",
     r".*state=(healthy|slow|repaired)|plumbline lint --system local --accept": "one after the "
     "other, on a machine that is slowed down: tests/test_tutorial.py",
+    r".*tutorial-report": "of the sessions before it: tests/test_tutorial.py",
     r".*disk=(free|slow)": "on a machine whose disk is slowed down: tests/test_tutorial.py",
     r"make inventories": "overwrites what tests/test_inventories.py compares",
     r"make setup": "clears the .venv that runs the tests if it is older than its lock; CI runs it",
