@@ -287,6 +287,83 @@ def test_without_a_phase_it_is_not_verified(printed: Testbed, option: str):
     assert (done.code, done.end["code"]) == (1, 1)
 
 
+# -- what ends neither the session nor another case ----------------------------------------------
+
+ODD = (
+    PRINTED
+    + '''
+@rfm.simple_test
+class counted(Printed):
+    """Leaves the number of its tasks to the scheduler."""
+
+    num_tasks = None
+
+
+@rfm.simple_test
+class vast(Printed):
+    reference = {"*": {"rate": (12.0, -0.1, None, "GB/s")}}
+
+    @performance_function("GB/s")
+    def rate(self):
+        return 10**400
+
+
+@rfm.simple_test
+class beneath(Printed):
+    """Its lower threshold is above zero."""
+
+    reference = {"*": {"rate": (12.0, 0.1, None, "GB/s")}}
+
+
+class Unreadable(str):
+    def __str__(self):
+        raise ValueError("no name")
+
+
+@rfm.simple_test
+class nameless(Printed):
+    """ReFrame passes it, and the name of its program cannot be recorded."""
+
+    strict_check = False
+
+    @run_before("performance")
+    def rename(self):
+        self.executable = Unreadable("echo")
+
+
+@rfm.simple_test
+class last(Printed):
+    pass
+'''
+)
+
+#: check -> result, reason code, and what its reason contains.
+ODD_RESULTS = {
+    "counted": ("pass", None, ""),
+    "vast": ("invalid", "figure.not-evaluated", "rate"),
+    "beneath": ("error", "case.error", "0.1"),
+    "nameless": ("invalid", "check.wrong-result", "no name"),
+    "last": ("pass", None, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def odd(printed: Testbed) -> Done:
+    checks = printed.folder / "odd.py"
+    checks.write_text(ODD)
+    return printed.plumbline("run", "-c", checks)
+
+
+@pytest.mark.parametrize("check", ODD_RESULTS)
+def test_one_check_does_not_end_the_session(odd: Done, check: str):
+    """ReFrame does, if the record of a case that ended cannot be made."""
+    result, code, part = ODD_RESULTS[check]
+    fields = odd.record(check)
+    assert (fields["result"], fields["code"]) == (result, code)
+    assert part in (fields["reason"] or "")
+    assert odd.code == 1
+
+
 # -- a busy machine ------------------------------------------------------------------------------
 
 #: Checks whose figures have a reference, and no other fault; and these figures.
@@ -335,9 +412,9 @@ def test_a_busy_machine_is_shown(busy: Done):
 @pytest.mark.parametrize(
     ("others", "tasks", "cpus", "shared"),
     [(0, 1, None, False), (0, 99, 1, False), (1, 1, None, True), (1, 1, 1, False), (1, 2, 1, True),
-     (1, 0, 1, True), (1, -2, None, True)],
+     (1, 0, 1, True), (1, -2, None, True), (1, None, 1, True)],
 )  # fmt: skip
-def test_which_share_their_cores(monkeypatch, others: int, tasks: int, cpus: int, shared: bool):
+def test_which_share_their_cores(monkeypatch, others: int, tasks, cpus: int, shared: bool):
     """On two cores. One that does not declare its CPUs may use all of them."""
     monkeypatch.setattr(load, "others", lambda: others)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
@@ -370,6 +447,7 @@ COSTS = [
     ((4, None, 3600.0), (False, None), (0, 1.0)),
     ((5, 2, 3600.0), (False, "9h"), (3, 1.0)),
     ((-2, 2, None), (False, None), (0, 0)),
+    ((None, 2, None), (False, None), (0, 0)),
     ((1, None, None), (True, "an hour"), (1, 0)),
 ]
 
@@ -388,7 +466,7 @@ def test_what_it_costs(check: tuple, partition: tuple, cost: tuple):
 def test_the_costs_that_are_known():
     planned = [{"nodes": nodes, "hours": hours} for *_, (nodes, hours) in COSTS]
     found = costs.total(planned)
-    assert re.findall(r"[\d.]+", found) == ["6.00", "2", "2"]
+    assert re.findall(r"[\d.]+", found) == ["6.00", "3", "3"]
 
 
 def test_one_without_figures_has_none(session: Done):

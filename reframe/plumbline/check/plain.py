@@ -12,6 +12,7 @@ import math
 import numbers
 import os
 import platform
+import reprlib
 from pathlib import Path
 
 import reframe.core.runtime as rt
@@ -86,7 +87,7 @@ def _is_shared(check, partition) -> bool:
     if check.is_dry_run() or not load.matters(partition):
         return False
     cores = len(os.sched_getaffinity(0))
-    declared = max(check.num_tasks, 0) * (check.num_cpus_per_task or 0)
+    declared = max(check.num_tasks or 0, 0) * (check.num_cpus_per_task or 0)
     return load.shared(min(declared or cores, cores), cores)
 
 
@@ -140,17 +141,18 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
         return result
     found = {key.rpartition(":")[2]: values for key, values in check.perfvalues.items()}
     for variable in expected:
-        value, *_, unit, status = found.get(variable, (None, "", None))
-        if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        given, *_, unit, status = found.get(variable, (None, "", None))
+        value = _finite(given)
+        if value is None:
             if passed:
-                result.notices.append(_not_evaluated(variable, value))
+                result.notices.append(_not_evaluated(variable, given))
             continue
         figure = Figure(variable)
-        own = _of_reframe(check, variable, float(value), unit, status)
+        own = _of_reframe(check, variable, value, unit, status)
         if own.bounds and (notice := _other_unit(check, variable, unit)):
             result.notices.append(notice)
-        result.figures[figure] = Measurement([float(value)], case, unit, headline=True)
-        judged = _both(own, _of_baseline(case, variable, float(value), unit))
+        result.figures[figure] = Measurement([value], case, unit, headline=True)
+        judged = _both(own, _of_baseline(case, variable, value, unit))
         if result.shared and not judged.reason:
             judged = verdict.of_shared(judged)
         result.judgements[figure] = judged
@@ -161,7 +163,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
 
 def nodes_of(check, partition) -> int:
     """Return the number of nodes of a plain check before it runs; 0 if its scheduler decides it."""
-    tasks = getattr(check, "num_tasks", 0)
+    tasks = getattr(check, "num_tasks", 0) or 0
     if partition.scheduler.is_local or tasks == 1:
         return 1
     return math.ceil(max(tasks, 0) / check.num_tasks_per_node) if check.num_tasks_per_node else 0
@@ -179,6 +181,15 @@ def _case(testcase) -> Case:
         system, partition.name, environ.name, PLAIN + base_name(check.display_name),
         placement="", nodes=nodes, ppn=per_node or check.num_tasks or 1, conditions=conditions,
     )  # fmt: skip
+
+
+def _finite(value: object) -> float | None:
+    """Return the value of a performance variable; ``None`` if no record can have it."""
+    try:
+        found = float(value) if isinstance(value, numbers.Real) else math.nan
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def _of_reframe(check, variable: str, value: float, unit: str, status: str | None) -> Judgement:
@@ -244,7 +255,8 @@ def _both(own: Judgement, baseline: Judgement | None) -> Judgement:
 
 
 def _not_evaluated(variable: str, value: object) -> Notice:
-    cause = "ReFrame could not evaluate it" if value is None else f"{value!r} is not a number"
+    given = "ReFrame could not evaluate it"
+    cause = given if value is None else f"{reprlib.repr(value)} is not a number, or too large"
     message = f"performance variable {variable} was not measured: {cause}; see reframe.log"
     return Notice(WARNINGS, "figure.not-evaluated", message, variable)
 

@@ -222,14 +222,18 @@ def _fields(session, case: str, result: str) -> dict:
     }
 
 
-def of_task(session, task, result: str, measured: CaseResult) -> record.Record:
+def of_task(session, task, result: str, measured: CaseResult, wrong: str = "") -> record.Record:
     """Return the record of a test case that ended.
 
     A site's own check may put anything into its result. If that does not conform to the schema of a
     record, the case is invalid.
+
+    :arg wrong: the error for which there is no result. What did not pass has its own reason.
     """
     fields = _of_task(session, task, result, measured)
     try:
+        if wrong and result == "pass":
+            raise record.Damaged(wrong)
         return record.create(fields)
     except record.Damaged as err:
         bare = _fields(session, fields["case"], "invalid")

@@ -340,13 +340,18 @@ class Session(executors.TaskEventListener):
 
     def keep(self, task, result: str) -> None:
         """Write the record of a case that ended."""
-        measured = of_check(task.check) or plain.measured(
-            task.testcase, result == "pass", self.dry_run
-        )
+        wrong = ""
+        try:
+            measured = of_check(task.check) or plain.measured(
+                task.testcase, result == "pass", self.dry_run
+            )
+        except Exception as error:
+            # ReFrame would end the session: what it calls on each event must not fail.
+            measured, wrong = CaseResult(), f"{type(error).__name__}: {error}"
         if result == "invalid" and task.succeeded:
             # Of a plain check: figures of output that was not verified.
             measured.judgements = None
-        fields = of_task(self, task, result, measured)
+        fields = of_task(self, task, result, measured, wrong)
         self._to_judge.discard(fields.case)
         ended = (fields.case, fields.attempt)
         if ended in self._ended:
