@@ -364,6 +364,70 @@ def test_one_check_does_not_end_the_session(odd: Done, check: str):
     assert odd.code == 1
 
 
+# -- what ReFrame's own exit code does not show --------------------------------------------------
+
+HIDDEN = (
+    PRINTED
+    + """
+from reframe.core.runtime import runtime
+
+
+@rfm.simple_test
+@rfm.xfail("known", lambda test: True)
+class unverified(Printed):
+    @sanity_function
+    def ran(self):
+        return sn.assert_found("nothing", self.stdout)
+
+
+@rfm.simple_test
+class slow_at_first(Printed):
+    reference = {"*": {"rate": (12.0, -0.1, None, "GB/s")}}
+
+    @run_before("run")
+    def choose(self):
+        self.executable_opts = [f"rate {runtime().current_run * 12.5} time 3"]
+
+
+@rfm.simple_test
+class marked(Printed):
+    reference = {"*": {"rate": xfail("known", (20.0, -0.1, None, "GB/s"))}}
+
+
+@rfm.simple_test
+class fine(Printed):
+    pass
+
+
+@rfm.simple_test
+class other(Printed):
+    pass
+"""
+)
+
+#: check, further arguments, and budget -> the results of its attempts, and the exit code.
+EXITS = [
+    ("marked", [], "", ["fail"], 1),
+    ("unverified", [], "", ["invalid"], 1),
+    ("slow_at_first", ["--max-retries=1"], "", ["invalid", "pass"], 1),
+    ("fine|other", ["--exec-policy=serial"], "0.001", ["pass", "unfinished"], 2),
+    ("fine", [], "", ["pass"], 0),
+]
+
+
+@pytest.mark.parametrize(("check", "options", "budget", "results", "code"), EXITS)
+def test_the_plain_command_exits_with_the_code_of_its_results(
+    printed: Testbed, check: str, options: list[str], budget: str, results: list[str], code: int
+):
+    """ReFrame exits with 0."""
+    checks = printed.folder / "hidden.py"
+    checks.write_text(HIDDEN)
+    words = ("-c", checks, "-r", "-n", f"^({check})$", *options)
+    done = printed.reframe(*words, PLUMBLINE_BUDGET=budget)
+    assert [fields["result"] for fields in done.records] == results
+    assert (done.code, done.end["code"]) == (code, code)
+
+
 # -- a busy machine ------------------------------------------------------------------------------
 
 #: Checks whose figures have a reference, and no other fault; and these figures.

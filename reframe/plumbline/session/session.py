@@ -394,7 +394,7 @@ class Session(executors.TaskEventListener):
             return self.exit_code
         if self.dry_run:
             self.preview.close(self.records, len(self.planned), self.loading)
-            if self.exit_code and not self.supervised and self.preview.of_scripts:
+            if self.exit_code and not self.supervised:
                 os._exit(self.exit_code)
             return self.exit_code
         self._record_unfinished()
@@ -407,15 +407,15 @@ class Session(executors.TaskEventListener):
             self.faults += changed
             self.notes += new
         strict = self._note_warnings()
-        unjudged = any(f.code == "case.phase-skipped" for f in self.records)
         print(printable_lines(summary.table(self.records, len(self.planned))))
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
         for note in [*self.notes, *self.faults]:
             print(f"plumbline: {printable_lines(note)}")
-        # ReFrame's own exit code does not depend on records, skips, skipped phases and warnings.
-        forced = bool(self.lost) or (plain and (skipped or strict or unjudged))
+        # ReFrame's own exit code does not depend on records, skips and warnings. It is that of the
+        # last attempts, and 0 for what is marked xfail, skipped a phase, or never ran.
+        forced = bool(self.lost) or (plain and (strict or bool(self._code_of_results)))
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"
@@ -486,9 +486,13 @@ class Session(executors.TaskEventListener):
             print(f"plumbline: {err}")
 
     @property
+    def _code_of_results(self) -> int:
+        return summary.exit_code(Counter(fields.result for fields in self.records))
+
+    @property
     def exit_code(self) -> int:
         """0: OK, 1: a fault was found, 2: inconclusive."""
-        code = summary.exit_code(Counter(fields.result for fields in self.records))
+        code = self._code_of_results
         if code == 1 or self.faults:
             return 1
         if self.lost:
