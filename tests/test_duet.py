@@ -405,7 +405,7 @@ def test_a_job_that_did_not_measure_prevents_a_go(crashed: int, verdict: str):
     made = []
     for job, of_job in enumerate(noise):
         for side, samples in zip(SIDES, np.exp(of_job), strict=True):
-            fields = {"check": f"imb_p2p %.repeat={job}", "extras": {DUET: side}}
+            fields = {"check": f"imb_p2p %.repeat_no={job}", "extras": {DUET: side}}
             if job < crashed:
                 fields |= {"foms": [], "result": "invalid", "reason": "the other side failed"}
             else:

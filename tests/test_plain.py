@@ -852,6 +852,48 @@ def test_a_distributed_check_has_one_baseline(tmp_path: Path):
     assert (len(proposal.row.sessions.split()), skipped) == (3, {})
 
 
+def test_each_value_of_a_parameterized_variable_has_its_own_baseline(make_testbed):
+    """The plain check's own name stays without one: it was not measured."""
+    testbed = make_testbed("varied")
+    testbed.environment("base", "imb")
+    checks = testbed.folder / "varied.py"
+    checks.write_text(PRINTED + VARIED)
+    words = ("run", "-c", checks, "-P", "size=1,200")
+    rates: dict[str, list[float]] = {}
+    for _ in range(3):
+        for fields in testbed.plumbline(*words).records:
+            rate = next(fom["value"] for fom in fields["foms"] if fom["metric"] == "rate")
+            rates.setdefault(fields["check"], []).append(rate)
+    assert rates == {"varied %.size=1": [1.0] * 3, "varied %.size=200": [200.0] * 3}
+    done = testbed.plumbline("baseline", "varied")
+    assert done.code == 0, done.output
+    with (testbed.reference / "varied.csv").open() as file:
+        rows = {row["benchmark"]: row["value"] for row in csv.DictReader(file)
+                if row["metric"] == "rate"}  # fmt: skip
+    assert {name: float(value) for name, value in rows.items()} == {
+        "check:varied %.size=1": 1.0,
+        "check:varied %.size=200": 200.0,
+    }
+    session = testbed.plumbline(*words)
+    assert {fom["verdict"] for fields in session.records for fom in fields["foms"]} == {"pass"}
+    shown = json.loads(testbed.plumbline("show", "--format=json").out)["figures"]
+    assert {found["check"] for found in shown} == {*rates}
+
+
+VARIED = """
+from reframe.core.builtins import variable
+
+
+@rfm.simple_test
+class varied(Printed):
+    size = variable(int, value=1)
+
+    @run_before("run")
+    def print_size(self):
+        self.executable_opts = [f"rate {self.size} time 3"]
+"""
+
+
 def test_a_warning_keeps_only_its_figure_from_the_baseline():
     """One figure was not evaluated in any session, and another one is in a wrong unit in one."""
     found = []

@@ -424,6 +424,22 @@ def test_a_variable_that_cannot_be_set_is_refused(
     refused(testbed.plumbline("run", *FIO, "-S", variable), f"[{code}]", *names)
 
 
+@pytest.mark.parametrize(
+    ("variable", "code", "names"),
+    [
+        ("num_sample=1,2", "input.unknown-name", ["num_sample", "mean num_samples"]),
+        ("fioo.num_samples=1", "input.unknown-name", ["fioo", "fio"]),
+        ("num_samples", "input.wrong-option", ["num_samples=VALUE"]),
+    ],
+)
+def test_a_parameter_that_cannot_be_set_is_refused(
+    testbed: Testbed, variable: str, code: str, names: list[str]
+):
+    """ReFrame warns of it, and measures the case once."""
+    testbed.environment("disk", "fio")
+    refused(testbed.plumbline("run", *FIO, "-P", variable), f"[{code}]", *names)
+
+
 FLAKY = """\
 import os
 import reframe as rfm

@@ -34,7 +34,7 @@ class Fleet:
         session = f"{began:%Y%m%dT%H%M%SZ}-{int(node[1:]):06x}"
         extras = {"sweep": f"{began:%Y%m%d}", "node": node}
         about = {"system": "big", "environment": "gcc", "check": "stream"}
-        names = [f"stream %.repeatno={number} @big:cpu+gcc" for number in range(repeats)]
+        names = [f"stream %.repeat_no={number} @big:cpu+gcc" for number in range(repeats)]
         lines = []
         for number, name_of_case in enumerate(names):
             foms = self.figures(node, loss)

@@ -189,10 +189,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {', '.join(similar)}?" if similar else ""
 
 
-def base_name(check: str) -> str:
-    """Return a check's name without what ReFrame adds for ``--distribute`` and ``--repeat``.
+#: A parameter that ReFrame adds for ``--distribute`` or ``--repeat``, as Python and DuckDB read it.
+ADDED = r" %\.(?:nid|part|repeat_no)=\S+"
 
-    >>> base_name("osu_p2p %test=bw %.nid=node1")
-    'osu_p2p %test=bw'
+
+def base_name(check: str) -> str:
+    """Return a check's name without what ReFrame adds for ``--distribute`` and ``--repeat``. What
+    it adds for ``-P`` is another test case's name, with a dot before the variable.
+
+    >>> base_name("osu_p2p %test=bw %.nid=node1 %.num_samples=5")
+    'osu_p2p %test=bw %.num_samples=5'
     """
-    return re.sub(r" %\.\S+", "", check)
+    return re.sub(ADDED, "", check)

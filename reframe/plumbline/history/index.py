@@ -36,7 +36,7 @@ from plumbline.history import intake
 T = TypeVar("T")
 
 #: Increase it when a table changes: an index of another version is rebuilt.
-VERSION = "4"
+VERSION = "5"
 NAME = "history.duckdb"
 
 #: Columns that earlier versions of `plumbline history export` did not write; they may be missing.

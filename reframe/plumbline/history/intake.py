@@ -16,6 +16,7 @@ import duckdb
 
 from plumbline.check import record, session_files
 from plumbline.core import files
+from plumbline.core.text import ADDED
 
 #: At most so many faulty lines of a file are listed.
 _MAX_LISTED = 20
@@ -27,7 +28,7 @@ _AT_ONCE = 16 << 20
 #: is the number of planned cases without a record, for a session that has ended. Lines count from
 #: 1. ``aside`` has the sessions that are skipped, and why. ``flat`` has a row for each figure, each
 #: case without one, and each session without a case.
-TABLES = r"""
+TABLES = rf"""
 CREATE TABLE about (version VARCHAR);
 CREATE TABLE files (
     file INTEGER, session VARCHAR, state VARCHAR, session_system VARCHAR, start TIMESTAMP_S,
@@ -51,7 +52,7 @@ FROM files LEFT JOIN cases USING (file) LEFT JOIN figures USING (file, line);
 CREATE MACRO pairs(map) AS coalesce(array_to_string(
     list_sort(list_transform(map_entries(map), lambda e: e.key || '=' || e.value)), ';'), '');
 -- Without what ReFrame adds for --distribute and --repeat, such as " %.nid=node1".
-CREATE MACRO plain(name) AS regexp_replace(name, ' %\.\S+', '', 'g');
+CREATE MACRO plain(name) AS regexp_replace(name, '{ADDED}', '', 'g');
 CREATE MACRO pinned(name) AS regexp_extract(name, ' %\.nid=(\S+)', 1);
 """
 

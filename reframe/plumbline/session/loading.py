@@ -50,6 +50,7 @@ class Loading:
         self.programs: dict[str, list[str]] = {}
         self.features: set[str] = set()
         self._variables = configuration.option_values(arguments, "-S", "--setvar")
+        self._varied = configuration.option_values(arguments, "-P", "--parameterize")
         self.narrowing = configuration.narrowing(arguments)
 
     def load(
@@ -63,8 +64,8 @@ class Loading:
         :arg load: ReFrame's ``load_all`` of the loader.
         :arg complete: whether to refuse what ReFrame at most warns of: it would measure something
             else than what was asked for.
-        :raises Fault: if so, and a check cannot be loaded, or a check or variable of ``-S`` does
-            not exist.
+        :raises Fault: if so, and a check cannot be loaded, or a check or variable of ``-S`` or
+            ``-P`` does not exist.
         """
         checks = _load_all(load, loader.load_path) if complete else load()
         needs.detect(checks)
@@ -77,7 +78,13 @@ class Loading:
             known = {type(check).__name__: {*type(check).var_space} for check in checks}
             lacking = {name: set(loader.unset_vars(name)) for name in known}
             for variable in self._variables:
-                _check_variable(variable, known, lacking, set(of_class.values()))
+                _check_variable("-S", variable, known, lacking, set(of_class.values()))
+            for check in checks:
+                known[type(check).__name__] |= {*type(check).param_space.params}
+            names = {word.partition("=")[0].split(".", 1)[-1] for word in self._varied}
+            lacking = {check: names - has for check, has in known.items()}
+            for variable in self._varied:
+                _check_variable("-P", variable, known, lacking, set(of_class.values()))
         self.unmatched = _unmatched(self.narrowing, checks, self.cases)
         return checks
 
@@ -165,30 +172,36 @@ def selects(match: Callable, pattern: str, names: Iterable[str]) -> bool:
 
 
 def _check_variable(
-    variable: str, known: dict[str, set[str]], lacking: dict[str, set[str]], with_cases: set[str]
+    option: str,
+    variable: str,
+    known: dict[str, set[str]],
+    lacking: dict[str, set[str]],
+    with_cases: set[str],
 ) -> None:
-    """Check that a variable of ``-S`` exists.
+    """Check that a variable of ``-S`` or ``-P`` exists.
 
+    :arg option: which of the two.
     :arg variable: ``[CHECK.]NAME=VALUE``.
     :arg known: class of each check -> its variables. Also of checks without a case on this system:
         one command line may serve several.
-    :arg lacking: class of each check -> variables of ``-S`` that it does not have.
+    :arg lacking: class of each check -> variables of the option that it does not have.
     :arg with_cases: classes of the checks that have a case.
     :raises Fault: if not, or if it has no value.
     """
     what, equals, _ = variable.partition("=")
     if not equals:
-        raise WrongOption(f"-S {variable}: add its value: -S {variable}=VALUE")
+        raise WrongOption(f"{option} {variable}: add its value: {option} {variable}=VALUE")
     # As ReFrame splits it; the rest may have the name of a fixture.
     target, name = what.split(".", 1) if "." in what else ("", what)
     if target and target not in known:
         some = f"{shorten(sorted(known), 5)}; `plumbline doctor` lists the test cases"
         raise UnknownName(
-            f"-S {variable}: there is no check {target!r}; {suggest(target, sorted(known), some)}"
+            f"{option} {variable}: there is no check {target!r}; "
+            f"{suggest(target, sorted(known), some)}"
         )
     checks = {target} if target else with_cases
     if checks and all(name in lacking[check] for check in checks):
         who, article = (f"check {target}", "no") if target else ("no check here", "a")
         hint = did_you_mean(name, sorted(set().union(*(known[check] for check in checks))))
-        message = f"-S {variable}: {who} has {article} variable {name!r}"
+        message = f"{option} {variable}: {who} has {article} variable {name!r}"
         raise UnknownName("; ".join(filter(None, [message, hint])))
