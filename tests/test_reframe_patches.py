@@ -23,15 +23,17 @@ import reframe
 import reframe.utility.osext as osext
 from conftest import ROOT
 from plumbline.site import reframe_patches
-from reframe.core import config, fields, modules, variables
+from reframe.core import config, fields, modules, pipeline, runtime, variables
 from reframe.core.backends import getlauncher, getscheduler
 from reframe.core.exceptions import (
     ConfigError,
     ExpectedFailureError,
     JobError,
     PerformanceError,
+    SkipTestError,
     UnexpectedSuccessError,
 )
+from reframe.core.fixtures import FixtureSpace
 from reframe.core.pipeline import RegressionTest
 from reframe.core.schedulers import Job, local, pbs
 from reframe.core.schedulers.lsf import LsfJobScheduler
@@ -495,6 +497,39 @@ def test_wrap_load(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         loader = RegressionCheckLoader([str(tmp_path)])
         found = [[str(tmp_path)], []] if wrapped else []
         assert loader.load_all(force=True) == found
+
+
+SKIPS = """\
+import reframe
+from reframe.core.builtins import fixture, run_after
+
+
+@reframe.simple_test
+class skips(reframe.RunOnlyRegressionTest):
+    valid_systems = ["here"]
+    needs = fixture(reframe.RunOnlyRegressionTest)
+
+    @run_after("init")
+    def leave(self):
+        self.skip("no GPU")
+"""
+
+
+def test_postpone_skips(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "skips.py").write_text(SKIPS)
+    system = SimpleNamespace(name="here", partitions=[])
+    here = SimpleNamespace(get_option=lambda _: False, system=system)
+    monkeypatch.setattr(runtime, "_runtime_context", here)
+    load = RegressionCheckLoader([str(tmp_path)]).load_all
+    assert load(force=True) == []
+    monkeypatch.setattr(pipeline, "attach_hooks", pipeline.attach_hooks)
+    monkeypatch.setattr(FixtureSpace, "inject", FixtureSpace.inject)
+    reframe_patches.postpone_skips()
+    (check,) = load(force=True)
+    assert not hasattr(check, "_rfm_fixture_registry")
+    assert (check.valid_systems, check.valid_prog_environs) == (["here"], ["*"])
+    with pytest.raises(SkipTestError, match="no GPU"):
+        check.setup(None, None)
 
 
 def test_cancel_options():

@@ -229,7 +229,7 @@ SKIPPING = """
 import reframe as rfm
 import reframe.utility.sanity as sn
 from plumbline.check.benchmark import Benchmark, Figure
-from reframe.core.builtins import run_after, sanity_function
+from reframe.core.builtins import fixture, run_after, sanity_function
 
 
 class Plain(rfm.RunOnlyRegressionTest):
@@ -252,6 +252,26 @@ class without_gpu(Plain):
     @run_after("setup")
     def leave(self):
         self.skip_if(True, "no GPU")
+
+
+class Built(Plain):
+    expected = False  # What skips itself before needs it not.
+
+
+@rfm.simple_test
+class never(Plain):
+    built = fixture(Built, scope="environment")
+
+    @run_after("init")
+    def leave(self):
+        self.skip_if(True, "no GPU")
+
+
+@rfm.simple_test
+class after_never(Plain):
+    @run_after("init")
+    def follow(self):
+        self.depends_on("never")
 
 
 @rfm.simple_test
@@ -281,7 +301,7 @@ class after_known(Plain):
     def follow(self):
         self.depends_on("known")
 """
-SKIPPED = ("without_gpu", "own_without_gpu", "after_known")
+SKIPPED = ("without_gpu", "own_without_gpu", "never", "after_known", "after_never")
 
 
 def test_what_reframe_skips_fails_under_strict_rules(testbed: Testbed):

@@ -123,6 +123,7 @@ def watch(session: Session) -> None:
         return progress.in_order(testcases)
 
     reframe_patches.wrap_load(load)
+    reframe_patches.postpone_skips()
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
