@@ -405,6 +405,28 @@ class other(Printed):
 """
 )
 
+UNCLEAN = (
+    PRINTED
+    + """
+@rfm.simple_test
+class unclean(Printed):
+    @run_before("cleanup")
+    def fail(self):
+        raise RuntimeError("not cleaned up")
+"""
+)
+
+
+def test_a_failure_that_no_case_shows_is_inconclusive(printed: Testbed):
+    """ReFrame exits with 1; the case has passed."""
+    checks = printed.folder / "unclean.py"
+    checks.write_text(UNCLEAN)
+    done = printed.plumbline("run", "-c", checks)
+    assert [fields["result"] for fields in done.records] == ["pass"]
+    assert (done.code, done.end["code"]) == (2, 2)
+    assert any("exit code 2" in note for note in done.end["notes"])
+
+
 #: check, further arguments, and budget -> the results of its attempts, and the exit code.
 EXITS = [
     ("marked", [], "", ["fail"], 1),

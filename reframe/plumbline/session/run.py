@@ -93,7 +93,7 @@ def run(
         return ended.close()
     ended.faults = _against_inventory(ended, system, arguments, strict, exempt)
     ended.notes += _unbuilt(ended)
-    return ended.close() or (2 if code else 0)
+    return ended.close(code)
 
 
 def _refuse_options(arguments: list[str]) -> None:

@@ -156,6 +156,8 @@ class Session(executors.TaskEventListener):
         self.faults: list[str] = []
         #: Records that could not be stored.
         self.lost = 0
+        #: Whether ReFrame reported a failure that no test case shows.
+        self.failed = False
         #: Whether the system was named, and not found by the host's name.
         self.system_named = False
         #: Whether the command line has an option that runs cases, so that there is a folder.
@@ -382,8 +384,11 @@ class Session(executors.TaskEventListener):
 
     # -- at the end -------------------------------------------------------------------------
 
-    def close(self) -> int:
-        """Record every planned case, print the summary, and return the exit code."""
+    def close(self, of_reframe: int = 0) -> int:
+        """Record every planned case, print the summary, and return the exit code.
+
+        :arg of_reframe: ReFrame's own exit code, as far as it is known.
+        """
         if self._closed:
             return self.exit_code
         self._closed = True
@@ -409,6 +414,7 @@ class Session(executors.TaskEventListener):
             self.notes += new
         strict = self._note_warnings()
         print(printable_lines(summary.table(self.records, len(self.planned))))
+        self._note_failure(of_reframe)
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
@@ -435,6 +441,15 @@ class Session(executors.TaskEventListener):
             sys.stdout.flush()
             os._exit(self.exit_code)
         return self.exit_code
+
+    def _note_failure(self, of_reframe: int) -> None:
+        """Report that ReFrame ended with an exit code that nothing else explains."""
+        self.failed = of_reframe != 0 and self.exit_code == 0
+        if self.failed:
+            self.notes.append(
+                f"ReFrame ended with exit code {of_reframe}, and no test case shows why: the "
+                f"session is inconclusive (exit code 2); see ReFrame's messages above"
+            )
 
     def _note_misfits(self) -> None:
         """Report checks of the site that the system has no test case of: as faults, if a session
@@ -496,7 +511,7 @@ class Session(executors.TaskEventListener):
         code = self._code_of_results
         if code == 1 or self.faults:
             return 1
-        if self.lost:
+        if self.lost or self.failed:
             return 2
         if self.dry_run and self.preview.of_scripts:
             return 0 if {fields.result for fields in self.records} == {"pass"} else 2
