@@ -131,7 +131,7 @@ class hpcc(Benchmark):
         A run must have the same order to be compared with it, whatever the probe shows. Also a dry
         run, which does not probe, then finds the assertions.
         """
-        if not load.is_here(self.current_partition) or self.scale != "cache" or self.shared:
+        if not load.is_here(self, self.current_partition) or self.scale != "cache" or self.shared:
             return 0
         host = platform.node()
         conditions = {"scale": self.scale, "hpl_block": str(self.block)}

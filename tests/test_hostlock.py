@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from plumbline.core import paths
 from plumbline.core.errors import Fault
+from plumbline.session import preflight
 from plumbline.site import hostlock
 from plumbline.site.hostlock import Held, HostLock
 
@@ -79,6 +81,19 @@ def test_a_dangling_link_is_not_followed(folder: Path) -> None:
     with pytest.raises(Fault):
         HostLock("session")
     assert not (folder / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "local", "locked"),
+    [(True, False, True), (False, False, False), (False, True, True)],
+)
+def test_whose_jobs_run_here(folder: Path, scheduler: bool, local: bool, locked: bool) -> None:
+    """Those of a check with `local`, too, on a partition with a scheduler."""
+    partition = SimpleNamespace(scheduler=SimpleNamespace(is_local=scheduler))
+    lock = preflight.claim_machine([(SimpleNamespace(local=local), partition, None)], "session")
+    assert (lock is not None) is locked
+    if lock:
+        lock.release()
 
 
 def test_its_folder_is_the_same_for_every_user(monkeypatch: pytest.MonkeyPatch) -> None:

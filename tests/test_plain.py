@@ -509,8 +509,14 @@ def test_which_share_their_cores(monkeypatch, others: int, tasks, cpus: int, sha
         launcher_type=SimpleNamespace(registered_name="local"),
     )
     check = SimpleNamespace(
-        num_tasks=tasks, num_cpus_per_task=cpus, is_dry_run=lambda: False, current_partition=here
-    )
+        num_tasks=tasks, num_cpus_per_task=cpus, is_dry_run=lambda: False, current_partition=here,
+        local=False,
+    )  # fmt: skip
+    assert plain.is_compared(check) is not shared
+    here.scheduler.is_local = False
+    assert plain.is_compared(check)
+    # Its jobs are started here, whatever the scheduler.
+    check.local = True
     assert plain.is_compared(check) is not shared
     # A node of a sweep is allocated to its job.
     monkeypatch.setenv(configuration.ON_NODE, "plain:node")
@@ -542,11 +548,15 @@ COSTS = [
 def test_what_it_costs(check: tuple, partition: tuple, cost: tuple):
     tasks, per_node, limit = check
     here, partition_limit = partition
-    of_check = SimpleNamespace(num_tasks=tasks, num_tasks_per_node=per_node, time_limit=limit)
+    of_check = SimpleNamespace(
+        num_tasks=tasks, num_tasks_per_node=per_node, time_limit=limit, local=False
+    )
     on = SimpleNamespace(
         scheduler=SimpleNamespace(is_local=here), time_limit=partition_limit, extras={}
     )
     assert costs.of_case(of_check, on) == cost
+    of_check.local = True
+    assert costs.of_case(of_check, on) == (1, cost[1])
 
 
 def test_the_costs_that_are_known():

@@ -31,7 +31,10 @@ def busy(monkeypatch: pytest.MonkeyPatch):
 def case(name: str, limit: float | None, local: bool = True, deps: tuple = ()) -> Given:
     scheduler = Given(is_local=local)
     return Given(
-        name=name, check=Given(time_limit=limit), partition=Given(scheduler=scheduler), deps=deps
+        name=name,
+        check=Given(time_limit=limit, local=False),
+        partition=Given(scheduler=scheduler),
+        deps=deps,
     )
 
 
@@ -47,6 +50,9 @@ def test_short_ones_first() -> None:
 def test_a_scheduler_keeps_its_order() -> None:
     cases = [case("h", 660.0, local=False), case("a", 60.0, local=False)]
     assert names(progress.in_order(cases)) == "ha"
+    for each in cases:
+        each.check.local = True
+    assert names(progress.in_order(cases)) == "ah"
 
 
 def test_dependencies_keep_their_order() -> None:
@@ -95,7 +101,7 @@ def test_the_others_are_those_beside_this_process(busy, monkeypatch) -> None:
 
 def task(local: bool, **durations: float) -> Given:
     return Given(
-        check=Given(result=CaseResult(seconds=[2.0, 3.0])),
+        check=Given(result=CaseResult(seconds=[2.0, 3.0]), local=False),
         testcase=Given(partition=Given(scheduler=Given(is_local=local))),
         duration=durations.get,
     )
@@ -184,7 +190,7 @@ def test_the_load_at_a_time_out(
     monkeypatch.setattr(os, "getloadavg", lambda: (load_now, 0.0, 0.0))
     ended = Session("name", dry_run=False, extras={})
     monkeypatch.setattr(ended, "keep", lambda task, result: None)
-    check = Given(display_name="hpcc")
+    check = Given(display_name="hpcc", local=False)
     ended.on_task_failure(
         Given(
             failed_stage="run",
@@ -214,4 +220,6 @@ def test_whose_load_matters(scheduler: bool, launcher: str, here: bool) -> None:
     partition = Given(
         scheduler=Given(is_local=scheduler), launcher_type=Given(registered_name=launcher)
     )
-    assert load.is_here(partition) is here
+    assert load.is_here(Given(local=False), partition) is here
+    # ReFrame starts a check with `local` by itself.
+    assert load.is_here(Given(local=True), partition)

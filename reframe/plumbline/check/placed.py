@@ -143,7 +143,7 @@ class Placed(declaration.Declaration):
                 tasks.check_stage_folder(partition, self.stagedir)
             self.found = self.find_program()
             bindings = self.bind_tasks(self.choose_launcher())
-            if partition.scheduler.is_local and not self.only_shown:
+            if load.is_local(self, partition) and not self.only_shown:
                 tasks.check_memory_policy(bindings, self.topology, self.one_process)
         except (PlacementError, providers.NotProvided, binding.BindingError) as err:
             if isinstance(err, tasks.NotLoaded) and not self.is_dry_run():
@@ -262,7 +262,7 @@ class Placed(declaration.Declaration):
     def on_this_machine(self) -> bool:
         """Whether the job runs on this machine now, next to other processes."""
         partition = self.current_partition
-        return partition is not None and load.matters(partition) and not self.is_dry_run()
+        return partition is not None and load.matters(self, partition) and not self.is_dry_run()
 
     @property
     def shared(self) -> bool:

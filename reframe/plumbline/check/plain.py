@@ -84,7 +84,7 @@ def _is_shared(check, partition) -> bool:
 
     One that does not declare its CPUs may use all of them: nothing binds it.
     """
-    if check.is_dry_run() or not load.matters(partition):
+    if check.is_dry_run() or not load.matters(check, partition):
         return False
     cores = len(os.sched_getaffinity(0))
     declared = max(check.num_tasks or 0, 0) * (check.num_cpus_per_task or 0)
@@ -164,7 +164,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
 def nodes_of(check, partition) -> int:
     """Return the number of nodes of a plain check before it runs; 0 if its scheduler decides it."""
     tasks = getattr(check, "num_tasks", 0) or 0
-    if partition.scheduler.is_local or tasks == 1:
+    if load.is_local(check, partition) or tasks == 1:
         return 1
     return math.ceil(max(tasks, 0) / check.num_tasks_per_node) if check.num_tasks_per_node else 0
 

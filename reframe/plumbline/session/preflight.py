@@ -19,7 +19,7 @@ from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
 from plumbline.session.loading import Loading
-from plumbline.site import configuration, host, system
+from plumbline.site import configuration, host, load, system
 from plumbline.site.hostlock import NAME, Held, HostLock
 
 
@@ -149,7 +149,7 @@ def claim_machine(testcases, name: str) -> HostLock | None:
     """
     if configuration.ON_NODE in os.environ:
         return None
-    if not any(testcase.partition.scheduler.is_local for testcase in testcases):
+    if not any(load.is_local(check, partition) for check, partition, _ in testcases):
         return None
     try:
         return HostLock(f"{name} (process {os.getpid()}, results {paths.results()})")

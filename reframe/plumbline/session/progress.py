@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+from plumbline.site import load
+
 
 def in_order(testcases: list) -> list:
     """Return the cases with those of this machine sorted by time limit, so that results come soon.
@@ -17,7 +19,8 @@ def in_order(testcases: list) -> list:
         return testcases
 
     def limit(testcase) -> float:
-        return testcase.check.time_limit or 0 if testcase.partition.scheduler.is_local else 0
+        check = testcase.check
+        return check.time_limit or 0 if load.is_local(check, testcase.partition) else 0
 
     return sorted(testcases, key=limit)
 

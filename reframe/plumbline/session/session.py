@@ -204,7 +204,7 @@ class Session(executors.TaskEventListener):
             {
                 key_of(testcase): (of_check(testcase.check) or CaseResult()).usual_seconds
                 for testcase in testcases
-                if testcase.partition.scheduler.is_local
+                if load.is_local(testcase.check, testcase.partition)
             }
         )
         if not self.dry_run:
@@ -275,7 +275,7 @@ class Session(executors.TaskEventListener):
     def _note_load(self, testcases) -> None:
         """Report that other processes use this machine."""
         cores = len(os.sched_getaffinity(0))
-        here = any(load.matters(testcase.partition) for testcase in testcases)
+        here = any(load.matters(check, partition) for check, partition, _ in testcases)
         if here and load.shared(cores, cores):
             self._report(
                 f"this machine is busy: {load.description(cores)}. Cases that share cores with "
@@ -325,7 +325,7 @@ class Session(executors.TaskEventListener):
             return
         self.keep(task, result_of(error))
         load_now, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-        here = load.is_here(task.testcase.partition)
+        here = load.is_here(task.check, task.testcase.partition)
         if here and "job timed out" in str(error) and load_now > cores:
             self.notes.append(
                 f"{task.check.display_name} reached its time limit while the load of this "

@@ -42,15 +42,23 @@ _SLACK = 0.5
 _HERE = ("hydra", "local", "mpiexec", "mpirun", "mpirun-intelmpi", "mpirun-openmpi", "openmpi")
 
 
-def is_here(partition) -> bool:
-    """Return whether the jobs of a ReFrame partition run on this machine."""
-    return partition.scheduler.is_local and partition.launcher_type.registered_name in _HERE
+def is_local(check, partition) -> bool:
+    """Return whether ReFrame starts the jobs of a check without a scheduler: that of the partition,
+    or the check's own ``local``, has none."""
+    return check.local or partition.scheduler.is_local
 
 
-def matters(partition) -> bool:
-    """Return whether other processes may use the cores of a partition's jobs: if they run on this
+def is_here(check, partition) -> bool:
+    """Return whether the jobs of a check on a ReFrame partition run on this machine."""
+    # ReFrame starts those with `local` without the partition's launcher, too.
+    launcher = "local" if check.local else partition.launcher_type.registered_name
+    return is_local(check, partition) and launcher in _HERE
+
+
+def matters(check, partition) -> bool:
+    """Return whether other processes may use the cores of a check's jobs: if they run on this
     machine, and it is no node that is allocated to a job."""
-    return is_here(partition) and configuration.ON_NODE not in os.environ
+    return is_here(check, partition) and configuration.ON_NODE not in os.environ
 
 
 @functools.cache
