@@ -275,6 +275,42 @@ def test_a_configuration_that_cannot_be_executed(site: Testbed, text: str, place
     refused(site.plumbline("run", "-C", path, "-n", "bare"), place, "[input.wrong-file]")
 
 
+# -- its modes -------------------------------------------------------------------------------------
+
+MODES = """
+site_configuration = {
+    "modes": [{"name": "production", "options": ["-n", "^bare$"]},
+              {"name": "smoke", "options": ["-n", "^lenient$"]}],
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "checks"),
+    [("production", {"bare"}), ("smoke", {"lenient"}), ("nightly", {"bare", "own"})],
+)
+def test_the_sites_modes_win(site: Testbed, mode: str, checks: set[str]):
+    """Also over one of Plumbline's with the same name; without one, Plumbline's applies."""
+    (site.folder / "modes.py").write_text(MODES)
+    words = ("run", "-C", "site.py", "-C", "modes.py", "-c", "varying.py", f"--mode={mode}")
+    done = site.plumbline(*words)
+    assert {*checks} <= {fields["check"] for fields in done.records}, done.output
+    assert mode == "nightly" or len({fields["check"] for fields in done.records}) == 1
+
+
+def test_a_mode_that_neither_has_is_refused(site: Testbed):
+    (site.folder / "modes.py").write_text(MODES)
+    words = ("run", "-C", "modes.py", "-c", "varying.py", "--mode=prodction")
+    refused(site.plumbline(*words), "[input.unknown-name]", "production")
+
+
+def test_a_mode_of_a_file_that_does_not_load(site: Testbed):
+    """The file is what is reported."""
+    (site.folder / "bad.py").write_text("import os\n1 / 0\nsite_configuration = {}\n")
+    done = site.plumbline("run", "-C", "bad.py", "-c", "varying.py", "--mode=production")
+    refused(done, "bad.py:2", "[input.wrong-file]")
+
+
 # -- its baseline --------------------------------------------------------------------------------
 
 

@@ -135,8 +135,8 @@ def _exempt(checks: list[str]) -> str:
 
 
 def _tagged(arguments: list[str]) -> list[str]:
-    """Return a command line with modes replaced by tags, as ReFrame 4.10.4 combines ``--mode``
-    and ``-p`` wrongly.
+    """Return a command line with Plumbline's modes replaced by tags, as ReFrame 4.10.4 combines
+    ``--mode`` and ``-p`` wrongly. Those of the site's own configuration win, as in ReFrame.
 
     :raises Fault: if a mode does not exist.
     """
@@ -145,8 +145,8 @@ def _tagged(arguments: list[str]) -> list[str]:
         option, equals, value = word.partition("=")
         if option == "--mode":
             value = value if equals else next(words, "")
-            configuration.check_mode(value)
-            word = f"--tag=^{value}$"
+            own = configuration.check_mode(value)
+            word = f"--mode={value}" if own else f"--tag=^{value}$"
         found.append(word)
     return found
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from plumbline.core import paths
-from plumbline.core.errors import Fault, UnknownName, UnreadableFile
+from plumbline.core.errors import Fault, UnknownName, UnreadableFile, WrongFile, origin
 from plumbline.core.files import writing
 from plumbline.core.text import suggest
 from plumbline.core.yamlfile import read_yaml
@@ -122,13 +122,24 @@ def check_system(name: str | None) -> None:
             )
 
 
-def check_mode(name: str) -> None:
-    """Check that a mode is a cost class.
+def check_mode(name: str) -> bool:
+    """Check that a mode exists, and return whether it is one of the site's own configuration, and
+    not Plumbline's.
 
-    :raises Fault: with similar names.
+    :raises Fault: with similar names; or if the site's configuration cannot be loaded.
     """
-    if name not in TAGS:
-        raise UnknownName(f"--mode {name}: no such mode; {suggest(name, TAGS)}")
+    from reframe.core.config import load_config
+
+    try:
+        own = {mode["name"] for mode in load_config(*config_files())["modes"]}
+    except KeyError:
+        own = set()
+    except Exception as error:
+        # ReFrame executes the site's files, and lets their errors through.
+        raise WrongFile(origin(error, map(Path, config_files()))) from None
+    if name not in {*own, *TAGS}:
+        raise UnknownName(f"--mode {name}: no such mode; {suggest(name, [*TAGS, *own])}")
+    return name in own
 
 
 def read_system(path: Path) -> dict:
