@@ -433,6 +433,8 @@ EXITS = [
     ("unverified", [], "", ["invalid"], 1),
     ("slow_at_first", ["--max-retries=1"], "", ["invalid", "pass"], 1),
     ("fine|other", ["--exec-policy=serial"], "0.001", ["pass", "unfinished"], 2),
+    ("fine", ["--exec-policy=serial", "--reruns=2"], "0.001", ["pass"], 2),
+    ("fine", ["--reruns=2"], "", ["pass", "pass", "pass"], 0),
     ("fine", [], "", ["pass"], 0),
 ]
 

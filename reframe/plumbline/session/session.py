@@ -34,7 +34,7 @@ from plumbline.check.result import (
     waived_case,
 )
 from plumbline.core import files, paths
-from plumbline.core.errors import Fault
+from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import pluralize, printable, printable_lines
 from plumbline.history import running
 from plumbline.reference import waivers
@@ -96,6 +96,9 @@ def configure(argv: list[str]) -> dict:
         current.announced = running
         current.system_named = bool(host.named_system(argv[1:]))
         current.loading = loading.Loading(argv[1:])
+        # ReFrame itself refuses what is no number.
+        reruns = "".join(configuration.option_values(argv[1:], "--reruns")[-1:])
+        current.reruns = int(reruns) if reruns.isdecimal() else 0
         watch(current)
         slurm_jobs.watch()
         lost.watch()
@@ -156,8 +159,10 @@ class Session(executors.TaskEventListener):
         self.faults: list[str] = []
         #: Records that could not be stored.
         self.lost = 0
-        #: Whether ReFrame reported a failure that no test case shows.
-        self.failed = False
+        #: Whether something failed, or did not run, that no test case shows.
+        self.inconclusive = False
+        #: How often ReFrame's ``--reruns`` repeats each test case.
+        self.reruns = 0
         #: Whether the system was named, and not found by the host's name.
         self.system_named = False
         #: Whether the command line has an option that runs cases, so that there is a folder.
@@ -414,7 +419,7 @@ class Session(executors.TaskEventListener):
             self.notes += new
         strict = self._note_warnings()
         print(printable_lines(summary.table(self.records, len(self.planned))))
-        self._note_failure(of_reframe)
+        self._note_what_no_case_shows(of_reframe)
         skipped = bool(self.records) and all(f.result == "skip" for f in self.records)
         if skipped:
             self.notes.append("nothing was measured: every test case was skipped")
@@ -422,7 +427,8 @@ class Session(executors.TaskEventListener):
             print(f"plumbline: {printable_lines(note)}")
         # ReFrame's own exit code does not depend on records, skips and warnings. It is that of the
         # last attempts, and 0 for what is marked xfail, skipped a phase, or never ran.
-        forced = bool(self.lost) or (plain and (strict or bool(self._code_of_results)))
+        from_cases = strict or self.inconclusive or self._code_of_results != 0
+        forced = bool(self.lost) or (plain and from_cases)
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"
@@ -442,10 +448,18 @@ class Session(executors.TaskEventListener):
             os._exit(self.exit_code)
         return self.exit_code
 
-    def _note_failure(self, of_reframe: int) -> None:
-        """Report that ReFrame ended with an exit code that nothing else explains."""
-        self.failed = of_reframe != 0 and self.exit_code == 0
-        if self.failed:
+    def _note_what_no_case_shows(self, of_reframe: int) -> None:
+        """Report repetitions that the budget ended, and an exit code of ReFrame's that nothing else
+        explains."""
+        attempts = Counter(fields.case for fields in self.records)
+        missing = sum(max(0, 1 + self.reruns - attempts[case]) for case in self.planned)
+        if missing and self.budget and time.monotonic() - self._began >= self.budget:
+            self.inconclusive = True
+            planned = pluralize(self.reruns * len(self.planned), "rerun")
+            message = f"budget spent: {missing} of {planned} did not run"
+            self.notes.append(with_code(message, "case.budget-spent"))
+        elif of_reframe and self.exit_code == 0:
+            self.inconclusive = True
             self.notes.append(
                 f"ReFrame ended with exit code {of_reframe}, and no test case shows why: the "
                 f"session is inconclusive (exit code 2); see ReFrame's messages above"
@@ -511,7 +525,7 @@ class Session(executors.TaskEventListener):
         code = self._code_of_results
         if code == 1 or self.faults:
             return 1
-        if self.lost or self.failed:
+        if self.lost or self.inconclusive:
             return 2
         if self.dry_run and self.preview.of_scripts:
             return 0 if {fields.result for fields in self.records} == {"pass"} else 2
