@@ -7,7 +7,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import facility
@@ -76,9 +76,9 @@ def test_a_version_is_no_other_one() -> None:
 ONE = ["-n", "osu_p2p.*test=latency.*placement=on-socket", "--tag=.*"]
 
 
-def rendered(folder: Path) -> Path:
-    """The job script of one case on Theta."""
-    code, out, err = foreign.reframe("theta", folder, *ONE, "--dry-run")
+def rendered(folder: Path, system: str = "theta", words: Sequence[str] = ONE) -> Path:
+    """The job script of one case."""
+    code, out, err = foreign.reframe(system, folder, *words, "--dry-run")
     (path,) = folder.glob("results/sessions/*/stage/**/rfm_job.sh")
     assert code == 0, out + err
     return path
@@ -244,6 +244,9 @@ def test_sizes_that_osu_ends_its_table_before_are_not_expected(
 # -- time ----------------------------------------------------------------------------------------
 
 
+AT_ONCE = ["-n", "babelstream_gpu.*all-gpus", "--tag=.*"]
+
+
 def test_gpus_at_once_run_longer_than_their_starts_differ(
     dry_run: Callable[[str], DryRun],
 ) -> None:
@@ -262,8 +265,7 @@ def test_gpus_at_once_run_longer_than_their_starts_differ(
 def test_a_short_job_asks_for_the_least_time_of_its_queue(tmp_path: Path) -> None:
     """148 s, where each queue of Polaris takes jobs of 300 s and more."""
     foreign.prepare("polaris", tmp_path)
-    at_once = ["-n", "babelstream_gpu.*all-gpus", "--tag=.*"]
-    ended = foreign.run("polaris", tmp_path, *at_once, "-S", "babelstream_gpu.times_at_once=100")
+    ended = foreign.run("polaris", tmp_path, *AT_ONCE, "-S", "babelstream_gpu.times_at_once=100")
     (record,) = ended.records
     assert (ended.code, record["result"]) == (0, "pass"), ended.output
     assert " 0.08 node-hours" in ended.output

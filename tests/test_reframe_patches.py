@@ -23,7 +23,7 @@ import reframe
 import reframe.utility.osext as osext
 from conftest import ROOT
 from plumbline.site import reframe_patches
-from reframe.core import config, fields, modules, pipeline, runtime, variables
+from reframe.core import config, fields, hooks, modules, pipeline, runtime, variables
 from reframe.core.backends import getlauncher, getscheduler
 from reframe.core.exceptions import (
     ConfigError,
@@ -522,7 +522,8 @@ def test_postpone_skips(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(runtime, "_runtime_context", here)
     load = RegressionCheckLoader([str(tmp_path)]).load_all
     assert load(force=True) == []
-    monkeypatch.setattr(pipeline, "attach_hooks", pipeline.attach_hooks)
+    owner = pipeline if hasattr(pipeline, "attach_hooks") else hooks
+    monkeypatch.setattr(owner, "attach_hooks", owner.attach_hooks)
     monkeypatch.setattr(FixtureSpace, "inject", FixtureSpace.inject)
     reframe_patches.postpone_skips()
     (check,) = load(force=True)

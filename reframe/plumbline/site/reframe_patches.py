@@ -24,6 +24,7 @@ from typing import NamedTuple
 import reframe
 import reframe.core.config
 import reframe.core.fields
+import reframe.core.hooks
 import reframe.core.modules
 import reframe.core.pipeline
 import reframe.core.settings
@@ -216,7 +217,10 @@ def postpone_skips() -> None:
     Remove when: ReFrame reports it as skipped.
     """
 
-    @_replaces(reframe.core.pipeline, "attach_hooks")
+    # Until 4.9.3, the pipeline looks it up in its own module.
+    late = hasattr(reframe.core.pipeline, "attach_hooks")
+
+    @_replaces(reframe.core.pipeline if late else reframe.core.hooks, "attach_hooks")
     def attached(attach, hooks):
         def decorated(stage):
             with_hooks = attach(hooks)(stage)
