@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,6 +70,38 @@ def test_what_all_nodes_gained_since_is_expected_of_it_too(fleet: Fleet):
     done, (found,) = fleet.clear("n003")
     assert (done.code, found["verdict"]) == (1, "no-go"), found
     assert found["figures"][0]["difference"] == pytest.approx(-0.06, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("nights", "as_before", "as_peers"),
+    [(1, "not enough data", "go"), (2, "no-go", "go"), (5, "no-go", "go")],
+)
+@pytest.mark.parametrize("gain", [0.06, -0.08])
+def test_a_node_is_expected_to_have_what_its_peers_changed_in_the_last_nights(
+    fleet: Fleet, nights: int, as_before: str, as_peers: str, gain: float
+):
+    """Measured every night, and without it since all others became faster, or slower."""
+    for day in range(18):
+        for node in fleet.nodes:
+            changed = day >= 18 - nights
+            if node != "n003" or not changed:
+                fleet.measure(day, node, -gain if changed else 0.0)
+    fleet.measure(18.6, "n003", -gain, repeats=5)
+    if gain < 0 and nights == 1:
+        as_peers = "not enough data"
+    assert fleet.clear("n003")[1][0]["verdict"] == as_peers
+    if gain > 0:
+        fleet.measure(20.6, "n003", 0.0, repeats=5)
+        assert fleet.clear("n003")[1][0]["verdict"] == as_before
+
+
+def test_one_night_on_which_all_were_slow_is_no_change(fleet: Fleet):
+    """The last one: a node that is as slow as all were then is not shown to be healthy."""
+    for day in range(18):
+        for node in fleet.nodes:
+            fleet.measure(day, node, 0.08 if day == 17 else 0.0)
+    fleet.measure(18.6, "n003", 0.06, repeats=5)
+    assert fleet.clear("n003")[0].code == 2
 
 
 def test_its_slow_nights_are_not_its_usual_ones(fleet: Fleet):
@@ -374,6 +407,34 @@ def test_healthy_nodes_are_hardly_ever_no_go_and_slow_ones_are():
     assert found[0]["no-go"] <= 2 and found[12]["no-go"] >= 28
     # What is not shown is not passed either.
     assert outcomes(Site(noise=0.02), {1: 30}, seed=6)[1]["go"] <= 3
+
+
+def missed(gain: float, nights: int, noise: float, follows: bool, seed: int) -> Counter:
+    """Verdicts on 60 nodes that were away for so many nights, since which their peers are faster by
+    a gain, and that have it too, or not."""
+    found: Counter[str] = Counter()
+    for number in range(60):
+        chance = np.random.default_rng((seed, number))
+        values = chance.normal(0, noise, (20, 12))
+        if nights:
+            values[-nights:, 1:] += np.log1p(gain)
+            values[-nights:, 0] = np.nan
+        now = chance.normal(np.log1p(gain) if follows else 0.0, noise, 5)
+        recent = np.arange(20) >= 7
+        one = comparison.NodeFigure(values, np.ones(values.shape), recent, -1, now)
+        names, _ = comparison.verdicts(comparison.compare([one]), ["higher"], 0.05)
+        found[names[0]] += 1
+    return found
+
+
+@pytest.mark.parametrize("nights", [1, 2, 3])
+@pytest.mark.parametrize("noise", [0.005, 0.01])
+def test_a_gain_that_a_node_missed_is_hardly_ever_passed(nights: int, noise: float):
+    found = missed(0.06, nights, noise, False, 9301)
+    assert found["unchanged"] <= 2
+    assert nights == 1 or found["regressed"] >= 57
+    assert missed(0.06, nights, noise, True, 9302)["unchanged"] >= 57
+    assert missed(0.0, 0, noise, True, 9303)["unchanged"] >= 59
 
 
 # -- on a real Slurm ------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ NOISIER = 0.05
 #: Differences between nights are clipped at this many robust standard deviations: heavy tails widen
 #: the noise, and a node that fell does so no more than they do.
 CLIP = 6.0
+#: P-value below which the peers' level of the recent nights has changed.
+CHANGED = 0.01
 #: Of successive differences, which share values, two thirds count.
 _SUCCESSIVE = 2 / 3
 
@@ -153,19 +155,45 @@ def fleet_of(figure: NodeFigure) -> Fleet | None:
         shift = error * usual / count[figure.tonight, 0]
         present, shift_df = level[figure.tonight], df
     else:
-        steps = np.diff(level[enough])
-        recent = level[figure.recent & enough]
-        if not len(recent) or len(steps) < 2:
+        recent = int((figure.recent & enough).sum())
+        if not recent or enough.sum() < NIGHTS:
             return None
-        present = float(np.mean(recent))
+        present, shift, shift_df = _present(level[enough], recent)
         # Of sweeps of a part of the nodes each night, the levels of other peers are in it.
-        error = (error + detection.MEDIAN * spread) / max(number, 1)
-        shift = float(np.mean(steps**2) / 2) * (1 + 1 / len(recent)) + error
-        shift_df = _SUCCESSIVE * len(steps)
+        shift += (error + detection.MEDIAN * spread) / max(number, 1)
     own = np.where(enough, figure.values[:, 0] - level, np.nan)
     return Fleet(
         number, own, figure.factors[:, 0], noise, df, spread, float(present), shift, shift_df
     )
+
+
+def _present(levels: np.ndarray, recent: int) -> tuple[float, float, float]:
+    """Return the peers' present level, and the variance of another night's distance from it with
+    its degrees of freedom: the mean of the recent nights, or of those since the last change.
+
+    One night does not show whether it is a change or an outlier: the level is then one of two, and
+    taken as halfway, with half of the step as a standard error.
+
+    :arg levels: of all nights, oldest first; the last so many are ``recent``.
+    """
+    steps, change = np.diff(levels), 0.0
+    while recent > 1 and len(steps) >= NIGHTS:
+        # Each split of the recent nights, by how many are after it.
+        after = np.arange(1, recent)
+        before = recent - after
+        sums = np.cumsum(levels[-recent:])
+        changes = (sums[-1] - sums[before - 1]) / after - sums[before - 1] / before
+        others = (np.sum(steps**2) - steps[-after] ** 2) / (len(steps) - 1) / 2
+        t = np.abs(changes) / np.sqrt((others + 1e-12) * (1 / after + 1 / before))
+        best = int(np.argmax(t))
+        if 2 * t_sf(t[best], _SUCCESSIVE * (len(steps) - 1)) > CHANGED:
+            break
+        recent = int(after[best])
+        steps = np.delete(steps, -recent)
+        change = float(changes[best]) if recent == 1 else 0.0
+    night = float(np.mean(steps**2) / 2) * (1 + 1 / recent)
+    present = float(np.mean(levels[-recent:])) - change / 2
+    return present, night + (change / 2) ** 2, _SUCCESSIVE * len(steps)
 
 
 def _kind(
