@@ -626,6 +626,18 @@ def test_one_node_has_no_peers(results: Path, required: bool, code: int):
     assert "plumbline sweep" in part.message
 
 
+@pytest.mark.parametrize(("required", "code"), [(False, 0), (True, 2)])
+def test_a_figure_of_few_nodes_beside_one_of_many(
+    results: Path, monkeypatch: pytest.MonkeyPatch, required: bool, code: int
+):
+    """It is inconclusive if nodes are to be screened; the other one is screened all the same."""
+    names = _fleet(results)
+    found = nightly.parts.screen.Screening(names, messages=["few"], sure=True, lacking=True)
+    monkeypatch.setattr(nightly.parts.screen, "screen_history", lambda *_, **__: found)
+    part = nightly.parts.screening("alpha", names[-1:], required)
+    assert (part.code, part.skipped, part.message) == (code, False, "0 flagged; few")
+
+
 @pytest.mark.parametrize(
     "error", [Fault("the disk is gone", "files.not-writable"), RuntimeError("the disk is gone")]
 )

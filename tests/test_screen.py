@@ -502,6 +502,47 @@ def test_the_loss_of_an_uplink_of_few_racks_grows_with_its_last_two_nights(night
     assert (one.kind, one.until, one.size) == ("link", None, pytest.approx(grown, abs=0.03))
 
 
+def nodes_of(label: str, numbers: range, *losses: float) -> Group:
+    """A figure that the nodes with these numbers have for eight nights; the first ones lost so much
+    on the last one."""
+    random, group = np.random.default_rng(9401), Group(label, "higher")
+    for night, number in itertools.product(range(8), numbers):
+        lost = losses[number] if night == 7 and number < len(losses) else 0.0
+        value = 100 * (1 - lost) * np.exp(random.normal(0, 0.01))
+        group.values[f"{night}", (f"n{number:03d}",)] = [float(value)]
+    return group
+
+
+def test_a_figure_in_which_many_fell_is_inconclusive_whatever_others_show():
+    well, fell = nodes_of("well", range(40)), nodes_of("fell", range(40), *[0.2] * 20)
+    screening = screen([well, fell])
+    assert screening.unsure and screening.sure and screening.fell
+    assert not screen([well]).unsure
+
+
+@pytest.mark.parametrize(("usual", "tonight", "unsure"), [
+    (4, 4, True), (20, 4, True), (20, 1, True), (2, 1, False), (1, 1, False), (20, 0, False),
+])  # fmt: skip
+def test_a_figure_of_too_few_nodes_is_inconclusive_whatever_others_show(usual, tonight, unsure):
+    """Unless it is measured on one node a night, or was not measured tonight."""
+    few = nodes_of("few", range(usual), *[0.5] * tonight)
+    for night, unit in [*few.values]:
+        if night == "7" and int(unit[0][1:]) >= tonight:
+            del few.values[night, unit]
+    screening = screen([nodes_of("well", range(40)), few])
+    assert (screening.unsure, bool(screening.few)) == (unsure, tonight > 0)
+    assert screening.sure and not screening.fell
+
+
+def test_nodes_that_fell_together_and_are_too_few_for_peers_stay_inconclusive():
+    """From the night after."""
+    fell = nodes_of("fell", range(12), *[0.3] * 4)
+    fell.values |= {("8", unit): rows for (of, unit), rows in fell.values.items() if of == "7"}
+    screening = screen([nodes_of("well", range(40)), fell])
+    assert screening.unsure and not screening.fell
+    assert screening.few == {"4 nodes": ["fell"]}
+
+
 def test_figures_of_few_nodes_have_one_message_and_no_share_of_the_rate():
     fleet = Fleet(38, nodes=30, nights=10, noise=0.01, slow={("n007",): (8, 0.07)})
     single = [

@@ -73,8 +73,8 @@ class Screening:
     :ivar messages: what could not be judged, and why.
     :ivar few: groups with too few peers on the last night, by how many.
     :ivar judged: number of values that were compared.
-    :ivar unsure: whether the last night is inconclusive: too few peers, or too many fell at once.
-    :ivar fell: whether too many fell at once.
+    :ivar sure: whether a figure of the last night was judged. :ivar fell: whether too many fell at
+        once in one. :ivar lacking: whether one could not be judged.
     """
 
     nights: list[str]
@@ -83,8 +83,14 @@ class Screening:
     messages: list[str] = field(default_factory=list)
     few: dict[str, list[str]] = field(default_factory=dict)
     judged: int = 0
-    unsure: bool = True
+    sure: bool = False
     fell: bool = False
+    lacking: bool = False
+
+    @property
+    def unsure(self) -> bool:
+        """Whether the last night is inconclusive, of all figures or of some."""
+        return not self.sure or self.fell or self.lacking
 
     @property
     def now(self) -> list[Flag]:
@@ -137,8 +143,9 @@ def screen(
     for screening in [*alone, *_pairs_run(of_pairs, about), *combined]:
         if screening not in combined:
             found.judged += screening.judged
-            found.unsure &= not screening.sure
+            found.sure |= screening.sure
             found.fell |= screening.fell
+            found.lacking |= screening.lacking
         found.messages += [line for line in screening.messages if line not in found.messages]
         for count in screening.few:
             found.few.setdefault(count, []).append(screening.group.label)

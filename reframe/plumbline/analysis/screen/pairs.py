@@ -97,14 +97,14 @@ class PairGroup(PeerGroup):
                 (number[one], number[other], self.sign * math.log(value) + lost, across)
                 for value in values
             ]
-        fits = {}
+        fits, most = {}, max(collections.Counter(night for night, _ in self.group.pairs).values())
         for row, listed in sorted(rows.items()):
             # Pairs are peers of those that shared an uplink with as many others.
             pairs = {(min(a, b), max(a, b)): across for a, b, _, across in listed}
             numbers = collections.Counter(pairs.values())
             alone = [across for across, number in numbers.items() if number == 1]
             if len(pairs) - len(alone) < detection.FEWEST:
-                self.too_few(row, len(pairs), "pair")
+                self.too_few(row, len(pairs), "pair", most)
                 continue
             if alone:
                 self.too_few(row, len(alone), "pair")

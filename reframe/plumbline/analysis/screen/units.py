@@ -55,6 +55,7 @@ class PeerGroup:
     :ivar few: numbers of peers that are too few on the last night.
     :ivar judged: number of values that were compared.
     :ivar sure: whether the last night was judged. :ivar fell: whether too many of it fell at once.
+    :ivar lacking: whether units of it should be judged and could not be.
     """
 
     def __init__(self, group: Group, nights: list[str], switches: dict[str, str], rate: float):
@@ -69,6 +70,7 @@ class PeerGroup:
         self.judged = 0
         self.sure = False
         self.fell = False
+        self.lacking = False
 
     def report(self, line: str) -> None:
         """Add a message."""
@@ -132,10 +134,15 @@ class PeerGroup:
             self.sure |= last not in tracker.together
             self.fell |= last in tracker.together
 
-    def too_few(self, row: int, count: int, what: str) -> None:
-        """Record too few peers, if it is the last night."""
+    def too_few(self, row: int, count: int, what: str, most: int = 0) -> None:
+        """Record too few peers, if it is the last night.
+
+        :arg most: of a night; 0 if the others are judged. A figure that is measured on one a night
+            is not meant to be compared.
+        """
         if row == len(self.nights) - 1:
             self.few.append(pluralize(count, what))
+            self.lacking |= most >= detection.FEWEST or 1 < count <= most
 
     def track_all(
         self,
@@ -214,21 +221,21 @@ class UnitGroup(PeerGroup):
         kinds = self.kinds(self.units, values)
         values = detection.relative(values, kinds, self.group.better)
         self.table = FigureTable(values, factors, kinds, self.floor)
-        of_gpus = any(len(unit) > 1 for unit in self.units)
-        for row in np.flatnonzero(np.isfinite(values).any(axis=1)):
-            measured = np.isfinite(values[row])
-            for kind in np.unique(kinds[measured]):
-                count = int((measured & (kinds == kind)).sum())
-                if count < detection.FEWEST:
-                    self.too_few(int(row), count, "GPU" if of_gpus else "node")
 
     def run(self) -> None:
-        self.track_units(self.table)
+        tracker = self.track_units(self.table)
+        last = len(self.nights) - 1
+        of_gpus = any(len(unit) > 1 for unit in self.units)
+        # Nodes that fell together on an earlier night are a kind of their own since then.
+        for kind in np.unique(tracker.table.kinds):
+            count = np.isfinite(self.table.values[:, tracker.table.kinds == kind]).sum(axis=1)
+            if 0 < count[last] < detection.FEWEST and last not in tracker.together:
+                self.too_few(last, int(count[last]), "GPU" if of_gpus else "node", int(count.max()))
 
     def track_units(
         self, table: FigureTable, values_of: Callable[[int, Tracker], None] | None = None
-    ) -> None:
-        """Track the units, and the nodes of GPUs and switches of nodes."""
+    ) -> Tracker:
+        """Track the units, and the nodes of GPUs and switches of nodes. Returns that of the units."""
         if self.repeated:
             # A repeated unit is tested twice. And it was chosen by its first value, so that the
             # remaining single values have less spread than the noise.
@@ -251,6 +258,7 @@ class UnitGroup(PeerGroup):
             chain = [("node", self.units, Tracker(table, self.rate))]
         switches, of_switch = self.switch_of(nodes)
         self.track_all(chain, parents, of_switch, switches, values_of)
+        return chain[-1][2]
 
 
 class CombinedGroup(UnitGroup):

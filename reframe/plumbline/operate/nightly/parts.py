@@ -264,8 +264,8 @@ def screening(system: str, names: list[str], required: bool) -> Part:
             if required or fault.code != "history.no-peers":
                 raise
             found = screen.Screening([])
-        too_few = found.unsure and not found.fell
-        unsure = found.fell or (too_few and required)
+        too_few = not found.sure and not found.fell
+        unsure = found.fell or (found.unsure and required)
         part.code = 1 if found.failing else 2 if history.faults or unsure else 0
         part.skipped = too_few and not part.code
         lines, cases = [], []

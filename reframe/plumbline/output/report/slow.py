@@ -195,7 +195,7 @@ def of_system(
     old = night < _began(state.latest.end - WINDOW)
     return dataclasses.replace(
         screened(state.system, nodes, flags, older),
-        night=night, old=old, judged=not old and not found.unsure,
+        night=night, old=old, judged=not old and found.sure and not found.fell,
     )  # fmt: skip
 
 
