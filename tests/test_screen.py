@@ -342,6 +342,23 @@ def test_a_last_digit_is_no_slowness():
     assert found(group).flagged == []
 
 
+@pytest.mark.parametrize(("values", "floor"), [
+    ([1000.0], 1e-3), ([1000.0, 900.0], 1e-3), ([2400e6], 1e-3), ([8.0, 7.0], 0.5 / 7.5),
+    ([20.0], 0.5 / 20), ([0.46], 0.005 / 0.46), ([9.9, 10.0], 0.05 / 9.95), ([1.2345], 1e-3),
+])  # fmt: skip
+def test_the_last_digit_of_a_whole_number_is_the_one(values: list[float], floor: float):
+    assert detection.floor_of(values) == pytest.approx(floor)
+
+
+def test_a_loss_from_a_round_number_is_flagged():
+    slow = ("n007",)
+    values = {
+        (f"{night}", (f"n{node:03d}",)): [900.0 if node == 7 and night >= 5 else 1000.0]
+        for night, node in itertools.product(range(8), range(100))
+    }
+    assert who(found(Group("", "higher", values))) == {("node", slow)}
+
+
 @pytest.mark.parametrize(("value", "first"), [(0.65, "flagged"), (0.52, "suspect"), (0.47, "")])
 def test_among_few_equal_values_one_far_off_does_not_hide_and_a_digit_is_none(value, first):
     """Six nodes, two digits printed; what is a suspect at first is flagged once nights agree."""

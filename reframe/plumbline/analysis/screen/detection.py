@@ -271,13 +271,14 @@ def common_mode(
 
 
 def floor_of(values: list[float]) -> float:
-    """Return the smallest relative noise of values: half a digit of the last printed place."""
+    """Return the smallest relative noise of values: half a digit of the last printed place. Whole
+    numbers are known to the one: 1000 has four digits."""
     if not values:
         return LEAST_NOISE
     middle, floor = float(np.median(values)), np.inf
     for value in values:
         exponent = int(Decimal(repr(float(value))).normalize().as_tuple().exponent)
-        floor = min(floor, 0.5 * 10.0**exponent / middle)
+        floor = min(floor, 0.5 * 10.0 ** min(exponent, 0) / middle)
         if floor <= LEAST_NOISE:
             return LEAST_NOISE
     return floor
