@@ -288,6 +288,19 @@ def test_a_slow_link_between_nodes_without_other_partners_hides_nothing_else():
     assert who(found(group, fleet)) == {("link", ("s03", "s07")), ("node", ("n200",))}
 
 
+def test_a_slow_node_is_slow_since_a_night_on_which_it_was_measured():
+    """It was away for five nights before, and for one later."""
+    fleet = Fleet(25, nodes=40, nights=15, noise=0.01, slow={("n003",): (10, 0.2)})
+    group = fleet.values()
+    for night in (5, 6, 7, 8, 9, 11):
+        del group.values[f"{night}", ("n003",)]
+    (one,) = found(group).flagged
+    assert (one.since, one.night, one.until) == ("10", "10", None)
+    del group.values["10", ("n003",)]
+    (one,) = found(group).flagged
+    assert one.since == "12"
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_too_few_peers_are_not_judged(count):
     fleet = Fleet(23, nodes=count, nights=10, slow={("n000",): (5, 0.5)})

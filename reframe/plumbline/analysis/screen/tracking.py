@@ -124,12 +124,13 @@ class Tracker:
         self.known[spell.since : row + 1, unit] = True
 
     def _start(self, spell: SlowSpell, start: int, row: int, residual: np.ndarray) -> int:
-        """Return the night from which the slow level fits the values better than the usual one."""
+        """Return the night from which the slow level fits the values better than the usual one; one
+        on which it was measured."""
         loss = spell.size
         gain = loss * (spell.expected - loss / 2 - residual)
-        gain = np.nan_to_num(gain / self.table.factors[start : row + 1, spell.unit])
-        gain = gain[: spell.flagged - start + 1]
-        return start + int(np.argmax(np.cumsum(gain[::-1])[::-1]))
+        gain = (gain / self.table.factors[start : row + 1, spell.unit])[: spell.flagged - start + 1]
+        total = np.cumsum(np.nan_to_num(gain[::-1]))[::-1]
+        return start + int(np.argmax(np.where(np.isnan(gain), -np.inf, total)))
 
     def _update(self, spell: SlowSpell, row: int, residual: float) -> None:
         """Record whether a flagged unit has recovered."""
