@@ -573,6 +573,65 @@ def test_nodes_that_fell_together_and_are_too_few_for_peers_stay_inconclusive():
     assert screening.few == {"4 nodes": ["fell"]}
 
 
+def few_of(losses: list[float], nights: int, since: int = 0, better: str = "higher") -> Group:
+    """A figure of as many nodes as losses, which each has since a night."""
+    random, group = np.random.default_rng(9402), Group("", better)
+    for night, (number, loss) in itertools.product(range(nights), enumerate(losses)):
+        log = random.normal(0, 0.005) + (np.log1p(-loss) if night >= since else 0.0)
+        value = 100 * np.exp(log if better == "higher" else -log)
+        group.values[f"{night}", (f"n{number:03d}",)] = [float(value)]
+    return group
+
+
+@pytest.mark.parametrize("better", ["higher", "lower"])
+@pytest.mark.parametrize("nights", [1, 2, 12])
+@pytest.mark.parametrize(("slow", "nodes"), [(2, 6), (3, 8), (4, 8), (3, 9)])
+def test_few_nodes_of_which_some_always_were_slow_are_inconclusive(slow, nodes, nights, better):
+    group = few_of([0.3] * slow + [0.0] * (nodes - slow), nights, better=better)
+    screening = found(group)
+    assert (screening.flagged, screening.unsure, screening.fell) == ([], True, False)
+    (message,) = screening.messages
+    assert f"{slow} of {nodes} nodes 30% slower" in message
+
+
+def test_few_nodes_of_two_levels_are_compared_with_their_own_past():
+    """One of the slower, one of the faster, and one that came later."""
+    losses = [0.3, 0.3, 0.3, 0.0, 0.0, 0.0, 0.0, 0.0]
+    group = few_of(losses, 12)
+    for night in range(6):
+        del group.values[f"{night}", ("n002",)]
+    for night in range(8, 12):
+        group.values[f"{night}", ("n000",)][0] *= 0.8
+    screening = found(group)
+    assert [(one.name, one.since) for one in screening.flagged] == [(("n000",), "8")]
+    assert screening.unsure
+    repaired = few_of(losses, 12)
+    for night, number in itertools.product(range(6, 12), range(3)):
+        repaired.values[f"{night}", (f"n{number:03d}",)][0] /= 0.7
+    assert not found(repaired).unsure
+
+
+@pytest.mark.parametrize(("since", "fell"), [(7, True), (6, False)])
+@pytest.mark.parametrize("losses", [[0.3, 0.3, 0.3], [0.1, 0.2, 0.4]])
+def test_few_nodes_fell_together_on_one_night_only(losses: list[float], since: int, fell: bool):
+    """Of eight nights."""
+    screening = found(few_of([*losses, *[0.0] * 6], 8, since))
+    assert (screening.flagged, screening.unsure, screening.fell) == ([], True, fell)
+
+
+@pytest.mark.parametrize("losses", [[0.1, 0.2, 0.4], [0.2, 0.25, 0.3, 0.35]])
+@pytest.mark.parametrize("nights", [1, 2, 3, 8])
+def test_few_nodes_that_always_were_slow_never_fell(losses: list[float], nights: int):
+    """Even if each has a level of its own."""
+    screening = found(few_of([*losses, *[0.0] * 5], nights))
+    assert not any("fell" in line for line in screening.messages)
+
+
+def test_few_healthy_nodes_have_one_level():
+    fleets = [Fleet(9500 + k, nodes=5 + k % 5, nights=3, levels=0.01 * (k % 3)) for k in range(150)]
+    assert sum(found(fleet.figures(1)[0]).unsure for fleet in fleets) <= 1
+
+
 def test_figures_of_few_nodes_have_one_message_and_no_share_of_the_rate():
     fleet = Fleet(38, nodes=30, nights=10, noise=0.01, slow={("n007",): (8, 0.07)})
     single = [

@@ -12,6 +12,7 @@ differences of what was measured (:func:`relative`); larger is better; NaN is mi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -45,6 +46,8 @@ MAD_EFFICIENCY = 0.37
 #: Two means this many standard deviations apart (Ashman's D) are two groups.
 _DISTANCE = 4.0
 _FEW = 50
+#: P-value below which a few units have two levels: once in some thousand fleets by chance.
+_TWO_LEVELS = 2e-4
 #: Differences of which a tenth are several.
 _MANY = 20
 #: A value this many standard deviations off is rare; if there are more, the tails are heavy.
@@ -91,7 +94,8 @@ class Night:
     :ivar noise: standard deviation of a value of variance factor 1.
     :ivar judged: whether it was measured, among enough peers.
     :ivar together: share of the judged that would be flagged, if that is too many for outliers.
-    :ivar fallen: which units fell together, if they are two groups now; else ``None``.
+    :ivar always: whether these were as slow on all nights, so that none fell.
+    :ivar fallen: which units fell together, if they are two groups now, or few; else ``None``.
     """
 
     p: np.ndarray
@@ -104,6 +108,7 @@ class Night:
     noise: float
     judged: np.ndarray
     together: float = 0.0
+    always: bool = False
     fallen: np.ndarray | None = None
 
 
@@ -158,6 +163,9 @@ def judge(table: FigureTable, known: np.ndarray, rate: float) -> Night:
         share = found.fallen.sum() / found.judged.sum()
     if share > MOST:
         found.together = share
+        found.always = found.fallen is None and not np.median(found.start[found.slow])
+        if found.fallen is None and len(known) > 1 and found.judged.sum() < 2 * FEWEST:
+            found.fallen = found.slow.copy()
         found.slow[:] = False
     return found
 
@@ -397,19 +405,13 @@ def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | N
     total = len(known)
     if total < 2 * FEWEST:
         return None
-    sums, squares = np.cumsum(known), np.cumsum(known**2)
-    low = np.arange(1, total)
-    inside = (squares[:-1] - sums[:-1] ** 2 / low) + (
-        squares[-1] - squares[:-1] - (sums[-1] - sums[:-1]) ** 2 / (total - low)
-    )
-    # The cut with the least squares.
-    cut = int(np.argmin(inside)) + 1
+    cut, inside = _cut(known)
     slow, fast = known[:cut], known[cut:]
     around = np.concatenate([slow - np.median(slow), fast - np.median(fast)])
     scatter = max(MAD_TO_STD * np.median(np.abs(around)), noise)
     if total < _FEW:
         # A few units form two groups by chance: use all of them for the width of the groups.
-        scatter = max(scatter, np.sqrt(inside.min() / (total - 2)))
+        scatter = max(scatter, np.sqrt(inside / (total - 2)))
     distance = (np.median(fast) - np.median(slow)) / scatter
     if len(slow) <= MOST * total or len(fast) < max(FEWEST, 0.1 * total) or distance < _DISTANCE:
         return None
@@ -418,6 +420,37 @@ def two_groups(levels: np.ndarray, noise: float = LEAST_NOISE) -> np.ndarray | N
     if np.mean(np.abs(known - between) < scatter) > 0.05:
         return None
     return np.where(np.isfinite(levels), levels < known[cut], False)
+
+
+def two_levels(levels: np.ndarray, noise: float) -> np.ndarray | None:
+    """Return which of a few units are of the slower of two levels, or ``None`` if there is one.
+    They are too few for two kinds (:func:`two_groups`). A quarter or less is slow, or fast.
+
+    :arg noise: as there.
+    """
+    known = np.sort(levels[np.isfinite(levels)])
+    total = len(known)
+    if not FEWEST <= total < 2 * FEWEST:
+        return None
+    cut, inside = _cut(known)
+    if min(cut, total - cut) <= MOST * total:
+        return None
+    apart = known[cut:].mean() - known[:cut].mean()
+    error = max(np.sqrt(inside / (total - 2)), noise) * np.sqrt(1 / cut + 1 / (total - cut))
+    # Any of so many sets of units could be the slower one.
+    chance = math.comb(total, cut) * t_sf(apart / error, total - 2)
+    return levels < known[cut] if chance < _TWO_LEVELS and apart >= LEAST else None
+
+
+def _cut(ordered: np.ndarray) -> tuple[int, float]:
+    """Return where to cut values into two groups with the least squares inside them, and these."""
+    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    low = np.arange(1, len(ordered))
+    inside = (squares[:-1] - sums[:-1] ** 2 / low) + (
+        squares[-1] - squares[:-1] - (sums[-1] - sums[:-1]) ** 2 / low[::-1]
+    )
+    best = int(np.argmin(inside))
+    return best + 1, max(float(inside[best]), 0.0)
 
 
 def relative(logarithms: np.ndarray, kinds: np.ndarray, better: str) -> np.ndarray:

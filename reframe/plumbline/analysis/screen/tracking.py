@@ -55,7 +55,8 @@ class Tracker:
 
     :ivar rate: accepted rate of false alarms, per unit and night.
     :ivar suspects: row -> units and p-values, worst first.
-    :ivar together: row -> share of the units that fell together.
+    :ivar together: row -> share of the units that fell together, or, if it is in ``always``, that
+        were so slow on all nights before too.
     :ivar begin: first row that later ones are compared with. :ivar start: first row that the last
         night was compared with.
     :ivar judged: number of units and nights that were compared. :ivar judged_last: of the last
@@ -67,6 +68,7 @@ class Tracker:
     spells: list[SlowSpell] = field(default_factory=list)
     suspects: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     together: dict[int, float] = field(default_factory=dict)
+    always: set[int] = field(default_factory=set)
     judged: int = 0
     judged_last: int = 0
     begin: int = 0
@@ -93,6 +95,7 @@ class Tracker:
             self._update(spell, row, found.residual[-1, spell.unit])
         if found.together:
             self.together[row] = found.together
+            self.always |= {row} if found.always else set()
         if found.fallen is not None:
             # From now on they are two groups; their common past is no reference for either.
             kinds = self.table.kinds

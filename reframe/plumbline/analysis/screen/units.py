@@ -47,6 +47,13 @@ def _with_later(
     return np.where(known, slower, own < apart / 2)
 
 
+def _levels(values: np.ndarray, kinds: np.ndarray, nights: slice) -> np.ndarray:
+    """Return the units' levels on some of the nights that have values."""
+    some = values[np.flatnonzero(np.isfinite(values).any(axis=1))[nights]]
+    common, _ = detection.common_mode(some, kinds)
+    return detection.median(some - common[:, kinds], axis=0)
+
+
 class PeerGroup:
     """The screening of one group; ``run`` of its kinds screens all nights.
 
@@ -125,14 +132,22 @@ class PeerGroup:
         for row, listed in tracker.suspects.items():
             self.suspects += [(row, (kind, names[unit]), p) for unit, p in listed]
         for row, share in tracker.together.items():
+            what = f"{self.nights[row]}: {share:.0%} of {len(names)} {_PLURAL[kind]}"
+            if row in tracker.always:
+                self.report(
+                    f"{what} are slower than the others, and always were, so none is flagged: "
+                    f"compare them with a reference"
+                )
+                continue
             self.report(
-                f"{self.nights[row]}: {share:.0%} of {len(names)} {_PLURAL[kind]} fell together, "
-                f"so none is flagged: run `plumbline trend` for the date of the change"
+                f"{what} fell together, so none is flagged: run `plumbline trend` for the date of "
+                f"the change"
             )
         last = len(self.nights) - 1
         if tracker.judged_last > 0:
             self.sure |= last not in tracker.together
-            self.fell |= last in tracker.together
+            self.fell |= last in tracker.together and last not in tracker.always
+            self.lacking |= last in tracker.always
 
     def too_few(self, row: int, count: int, what: str, most: int = 0) -> None:
         """Record too few peers, if it is the last night.
@@ -175,9 +190,7 @@ class PeerGroup:
         # A place that only a few nodes have has too few peers.
         if len(number) > 1 and np.bincount(kinds).min() < detection.FEWEST:
             kinds[:] = 0
-        first = values[np.flatnonzero(np.isfinite(values).any(axis=1))[:_FIRST]]
-        common, _ = detection.common_mode(first, kinds)
-        levels = detection.median(first - common[:, kinds], axis=0)
+        levels = _levels(values, kinds, slice(_FIRST))
         slower = detection.two_groups(levels)
         if slower is None:
             return kinds
@@ -188,6 +201,27 @@ class PeerGroup:
             f"compared with its own group"
         )
         return kinds + slower * (kinds.max() + 1)
+
+    def on_one_level(self, values: np.ndarray, kinds: np.ndarray, of: str) -> np.ndarray:
+        """Return the values of a few units as if all had one level, if they have two: nothing shows
+        which is that of healthy ones, and each is compared with its own past."""
+        levels = _levels(values, kinds, slice(_FIRST))
+        slower = detection.two_levels(levels, self.floor)
+        if slower is None:
+            return values
+        slower = _with_later(slower, levels, values, kinds)
+
+        def apart(levels: np.ndarray) -> float:
+            return float(detection.median(levels[~slower], 0) - detection.median(levels[slower], 0))
+
+        gap, now = apart(levels), apart(_levels(values, kinds, slice(-_FIRST, None)))
+        self.lacking |= now > gap / 2 and bool(np.isfinite(values[-1]).any())
+        self.report(
+            f"two levels: {int(slower.sum())} of {pluralize(len(slower), of)} "
+            f"{-math.expm1(-gap):.0%} slower than the others since the first night, and too few "
+            f"to be two groups: compare them with a reference; losses since then are flagged"
+        )
+        return values + slower * gap
 
     def switch_of(self, nodes: list[str]) -> tuple[list[Name], np.ndarray]:
         """Return the switches of the nodes, and the number of each node's; -1 if not known."""
@@ -219,6 +253,8 @@ class UnitGroup(PeerGroup):
         }
         values, factors = repeats.combine(signed, len(self.nights), len(self.units))
         kinds = self.kinds(self.units, values)
+        of = "GPU" if any(len(unit) > 1 for unit in self.units) else "node"
+        values = self.on_one_level(values, kinds, of)
         values = detection.relative(values, kinds, self.group.better)
         self.table = FigureTable(values, factors, kinds, self.floor)
 
@@ -235,7 +271,8 @@ class UnitGroup(PeerGroup):
     def track_units(
         self, table: FigureTable, values_of: Callable[[int, Tracker], None] | None = None
     ) -> Tracker:
-        """Track the units, and the nodes of GPUs and switches of nodes. Returns that of the units."""
+        """Track the units, and the nodes of GPUs and switches of nodes; return the tracker of the
+        units."""
         if self.repeated:
             # A repeated unit is tested twice. And it was chosen by its first value, so that the
             # remaining single values have less spread than the noise.
