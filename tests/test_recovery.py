@@ -421,7 +421,8 @@ def begun(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # What it locks stays locked until this process ends.
     monkeypatch.setenv("PLUMBLINE_LOCKS", str(results))
     monkeypatch.setattr(preflight, "check_host", lambda named: None)
-    case = SimpleNamespace(partition=SimpleNamespace(scheduler=SimpleNamespace(is_local=True)))
+    local = SimpleNamespace(scheduler=SimpleNamespace(is_local=True))
+    case = (SimpleNamespace(local=False), local, None)
     made = sessions.Session("20261122T000000Z-00000f", dry_run=False, extras={})
     made.folder.mkdir(parents=True)
     made.begin([case])

@@ -342,7 +342,7 @@ def test_a_case_that_a_node_skipped_is_inconclusive(
     lines = [
         records.dumps(records.case(
             name, "2026-11-22T00:01:00Z", system="s", partition="p", environment="e", nodes=[],
-            check=f"{check} %.repeatno={number}", case=f"/{number} @{place}", result="skip",
+            check=f"{check} %.repeat_no={number}", case=f"/{number} @{place}", result="skip",
             reason="/pfs: No such file or directory", code="scratch.not-writable",
         ))
         for number in range(2)
