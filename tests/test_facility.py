@@ -161,7 +161,7 @@ def operation_of(case: str) -> str:
 
 
 def kinds_of(case: str) -> set[tuple[str, str, str]]:
-    """What a case stands for at its place: its benchmark with each parameter that is no operation,
+    """What a case covers at its place: its benchmark with each parameter that is no operation,
     or with the check if it has none."""
     check, _, place = case.partition(" @")
     name, *parameters = check.split(" %")
@@ -181,7 +181,7 @@ def first_cases() -> set[tuple[str, str]]:
 
 def cases_of(system: str) -> list[str]:
     """The cases that are run: those with a reference, the first ones, :data:`OWN_MEMORY`, and
-    others of which each has what those before it do not stand for."""
+    others of which each covers what those before it do not."""
     found, met = [], set()
     cases = foreign.inventory(system)
     first = {case for where, case in first_cases() if where == system}

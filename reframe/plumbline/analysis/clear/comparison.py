@@ -33,7 +33,8 @@ NOISIER = 0.05
 #: Differences between nights are clipped at this many robust standard deviations: heavy tails widen
 #: the noise, and a node that fell does so no more than they do.
 CLIP = 6.0
-#: P-value below which the peers' level of the recent nights has changed.
+#: P-value below which the peers' level of the recent nights has changed: of a hundred windows
+#: without a change one is cut short, which only makes the interval wider.
 CHANGED = 0.01
 #: Of successive differences, which share values, two thirds count.
 _SUCCESSIVE = 2 / 3

@@ -253,20 +253,19 @@ class UnitGroup(PeerGroup):
         }
         values, factors = repeats.combine(signed, len(self.nights), len(self.units))
         kinds = self.kinds(self.units, values)
-        of = "GPU" if any(len(unit) > 1 for unit in self.units) else "node"
-        values = self.on_one_level(values, kinds, of)
+        self.of = "GPU" if any(len(unit) > 1 for unit in self.units) else "node"
+        values = self.on_one_level(values, kinds, self.of)
         values = detection.relative(values, kinds, self.group.better)
         self.table = FigureTable(values, factors, kinds, self.floor)
 
     def run(self) -> None:
         tracker = self.track_units(self.table)
         last = len(self.nights) - 1
-        of_gpus = any(len(unit) > 1 for unit in self.units)
         # Nodes that fell together on an earlier night are a kind of their own since then.
         for kind in np.unique(tracker.table.kinds):
             count = np.isfinite(self.table.values[:, tracker.table.kinds == kind]).sum(axis=1)
             if 0 < count[last] < detection.FEWEST and last not in tracker.together:
-                self.too_few(last, int(count[last]), "GPU" if of_gpus else "node", int(count.max()))
+                self.too_few(last, int(count[last]), self.of, int(count.max()))
 
     def track_units(
         self, table: FigureTable, values_of: Callable[[int, Tracker], None] | None = None
