@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BIN, Testbed, records_of, stop
+from conftest import BIN, Testbed, stop
 
 #: The session's cases: one in each of its environments.
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
@@ -46,11 +46,17 @@ def halfway(
     testbed.environment("waits", "imb", STANDIN_WAIT=release, STANDIN_LOG=log)
     process = testbed.start(BIN / "plumbline", *command, *PINGPONG, **env)
     try:
-        wait_for(lambda: log.exists() and any(map(records_of, testbed.session_folders())), process)
+        wait_for(lambda: log.exists() and any(map(_recorded, testbed.session_folders())), process)
         yield process, release
     finally:
         release.touch()
         stop(process)
+
+
+def _recorded(session: Path) -> bool:
+    """Whether a record is whole: a session that runs may be in the middle of its line."""
+    path = session / "records.jsonl"
+    return path.exists() and path.read_bytes().endswith(b"\n")
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen) -> None:
