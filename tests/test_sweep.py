@@ -315,6 +315,19 @@ def test_a_job_that_slurm_does_not_list_is_not_taken_for_ended(
     assert sweep.report(made)[1] == 2
 
 
+def test_a_job_that_ends_while_slurm_is_asked_has_measured(tmp_path: Path, monkeypatch):
+    made = swept(tmp_path, monkeypatch, n1=("1", "0"))
+    code = made.claim("n1") / "code"
+    later = code.rename(tmp_path / "later")
+
+    def capture(*_, **__) -> str:
+        later.rename(code)
+        return ""
+
+    monkeypatch.setattr(slurm, "capture", capture)
+    assert made.state("n1").measured
+
+
 def test_a_session_that_lacks_a_case_is_reported(tmp_path: Path, monkeypatch):
     made = swept(tmp_path, monkeypatch, n1=("1", "0"))
     made.cases.append("other @s:p+e")

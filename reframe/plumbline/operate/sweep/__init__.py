@@ -134,6 +134,9 @@ class Sweep:
                 return State("in progress", f"job {job}: may be running: no answer from squeue")
             if state:
                 return State("in progress", f"job {job}: {state.lower()}")
+            # It may have ended before Slurm answered.
+            code = _text(claim / "code")
+        if not code.isdigit():
             return State("failed", f"job {job or '?'} ended before its session did")
         session, ended = self._session(node)
         if not ended:
