@@ -40,9 +40,6 @@ def _running(words: str) -> list[int]:
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_interrupted_in_the_middle(running: Running, name: str):
     testbed, process, release = running
-    if name == "SIGTERM":
-        # ReFrame loses a SIGTERM that comes while it writes its log: until it only waits.
-        time.sleep(1)
     os.killpg(process.pid, getattr(signal, name))
     done = testbed.ended(process, set())
     assert done.code == 2, done.output

@@ -8,8 +8,11 @@ import ast
 import contextlib
 import copy
 import inspect
+import io
 import json
+import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +47,7 @@ from reframe.core.warnings import (
     suppress_deprecations,
     user_deprecation_warning,
 )
+from reframe.frontend import executors
 from reframe.frontend.executors import policies
 from reframe.frontend.loader import RegressionCheckLoader
 
@@ -478,6 +482,31 @@ def test_measure_by_monotonic_clock(
         assert abs(module.time.time() - time.time()) < 60, "perf logs have the time of submission"
     alone = run(tmp_path, "watch", "-r", "-n", "%does=pass", seconds=60)
     assert any("job timed out" in line for line in alone), "ReFrame takes no jump of the clock"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_end_on_signals(monkeypatch: pytest.MonkeyPatch, number: int):
+    """One that arrives while a log is written."""
+
+    class Stream(io.StringIO):
+        def write(self, _: str) -> int:
+            os.kill(os.getpid(), number)
+            return 0
+
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(executors, "_force_exit", inspect.unwrap(executors._force_exit))
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    handler = logging.StreamHandler(Stream())
+    try:
+        executors.Runner(SimpleNamespace(), SimpleNamespace())
+        handler.handle(logging.makeLogRecord({}))
+        reframe_patches.end_on_signals()
+        executors.Runner(SimpleNamespace(), SimpleNamespace())
+        with pytest.raises(KeyboardInterrupt, match=str(int(number))):
+            handler.handle(logging.makeLogRecord({}))
+    finally:
+        for one, way in before.items():
+            signal.signal(one, way)
 
 
 def test_expect_known_faults(session: list[str]):

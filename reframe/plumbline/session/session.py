@@ -128,6 +128,7 @@ def watch(session: Session) -> None:
     reframe_patches.wrap_load(load)
     reframe_patches.postpone_skips()
     reframe_patches.watch_runs(begin, session, session.spent)
+    reframe_patches.end_on_signals()
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
     reframe_patches.judge_after_performance(plain.judge, plain.is_compared)

@@ -33,6 +33,7 @@ import reframe.utility.osext as osext
 from reframe.core.backends import register_scheduler
 from reframe.core.exceptions import (
     ExpectedFailureError,
+    ForceExitError,
     JobNotStartedError,
     PerformanceError,
     SkipTestError,
@@ -279,6 +280,22 @@ def watch_runs(
         self.policy.timeout_expired = lambda: expired() or of_reframe()
         self.policy.task_listeners.insert(0, listener)
         return run_all(self, ordered, restored_cases)
+
+
+def end_on_signals() -> None:
+    """Have SIGTERM and SIGHUP end a session wherever they arrive, as SIGINT does.
+
+    Why: ReFrame raises a :class:`ForceExitError`, which ``except Exception`` takes: a signal that
+    arrives while a log is written is lost, and all later ones are ignored.
+    Remove when: ``ForceExitError`` is no ``Exception``.
+    """
+
+    @_replaces(executors, "_force_exit")
+    def force_exit(of_reframe, number, frame):
+        try:
+            of_reframe(number, frame)
+        except ForceExitError as err:
+            raise KeyboardInterrupt(str(err)) from None
 
 
 def measure_by_monotonic_clock() -> None:
