@@ -573,6 +573,25 @@ def test_a_session_that_was_killed_after_a_fault_is_a_fault(results: Path):
         assert nightly.parts.session("session", name, code, []).code == expected, code
 
 
+#: Those that the start of a session reads.
+OPTIONS = SimpleNamespace(
+    maintenance="", strict=True, budget=0, orphans="keep", system=None, mode="nightly", arguments=()
+)
+
+
+def test_a_night_that_is_stopped_while_a_session_starts_ends_it(monkeypatch: pytest.MonkeyPatch):
+    sent = []
+
+    def popen(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return SimpleNamespace(send_signal=sent.append, wait=lambda: 2)
+
+    monkeypatch.setattr(nightly.subprocess, "Popen", popen)
+    with nightly._StopHandler() as stop:
+        assert nightly._run_session(OPTIONS, "s", 0.0, 0, stop) == (2, [])
+    assert stop.stopped and sent == [signal.SIGINT]
+
+
 def test_what_cannot_be_cleaned_up_is_reported(results: Path, monkeypatch: pytest.MonkeyPatch):
     """The page and what was found before are not lost."""
 
@@ -582,11 +601,7 @@ def test_what_cannot_be_cleaned_up_is_reported(results: Path, monkeypatch: pytes
     monkeypatch.setattr(nightly.subprocess, "Popen", lambda *_, **__: None)
     monkeypatch.setattr(nightly, "_wait", lambda *_: (-9, ["killed"]))
     monkeypatch.setattr(nightly.recovery, "clean_up", fails)
-    options = SimpleNamespace(
-        maintenance="", strict=True, budget=0, orphans="keep", system=None, mode="nightly",
-        arguments=(),
-    )  # fmt: skip
-    code, messages = nightly._run_session(options, "s", 0.0, 0, SimpleNamespace())
+    code, messages = nightly._run_session(OPTIONS, "s", 0.0, 0, nightly._StopHandler())
     assert (code, messages[0]) == (-9, "killed")
     assert "session.leftover-jobs" in messages[1]
 

@@ -245,6 +245,9 @@ def _run_session(
             stderr=errors,
             pass_fds=[lock],
         )
+        if stop.stopped:
+            # While the session was started.
+            stop.process.send_signal(signal.SIGINT)
         code, messages = _wait(stop.process, left)
         stop.process = None
         errors.seek(0)
