@@ -17,6 +17,7 @@ import duckdb
 from plumbline.check import record, session_files
 from plumbline.core import files
 from plumbline.core.text import ADDED
+from plumbline.history import running
 
 #: At most so many faulty lines of a file are listed.
 _MAX_LISTED = 20
@@ -166,6 +167,10 @@ class _Session:
                             return
                     self._take(number, fields)
                 except record.Damaged as err:
+                    if not line.endswith(b"\n") and running.is_running(self.folder):
+                        # It is being written: read it again, whatever becomes of the session.
+                        self.state = ""
+                        break
                     self.wrong += 1
                     if self.wrong <= _MAX_LISTED:
                         self.faults.append((f"records.jsonl:{number}", str(err)))
