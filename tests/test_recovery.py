@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import platform
@@ -173,10 +174,11 @@ def test_without_locks_a_session_runs_as_long_as_its_file_is_there(
 def marked(session: Path, place: Path, **env: str) -> Iterator[subprocess.Popen]:
     """A process that a session started, which works in a folder, with other variables."""
     env = {**os.environ, recovery.MARK: os.path.realpath(session), **env}
-    child = subprocess.Popen(["sleep", "60"], cwd=place, env=env)
+    child = subprocess.Popen(["sleep", "600"], cwd=place, env=env)
+    proc = Path("/proc", str(child.pid))
     try:
-        # The variable is there once the child is the program.
-        while Path(f"/proc/{child.pid}/comm").read_text() != "sleep\n":
+        # Linux names the program before it has its variables.
+        while (proc / "comm").read_text() != "sleep\n" or not (proc / "environ").read_bytes():
             time.sleep(0.01)
         yield child
     finally:
@@ -279,6 +281,18 @@ def test_a_process_that_may_not_be_ended_is_refused(results: Path, monkeypatch: 
     with marked(folder, folder) as child:
         name = f"{child.pid} (sleep)"
         fault_of(lambda: cleaned_up(results), "session.leftover-processes", name)
+
+
+def test_a_process_that_ends_some_time_after_sigkill_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    clock, sent = itertools.count(), []
+    ticking = SimpleNamespace(monotonic=clock.__next__, sleep=lambda _: None)
+    monkeypatch.setattr(recovery, "time", ticking)
+    monkeypatch.setattr(
+        recovery, "_processes", lambda *_, **__: {"s": {7: "x"}} if next(clock) < 20 else {}
+    )
+    monkeypatch.setattr(recovery, "_signal", lambda *given: sent.append(given[-1]))
+    recovery._end(Path(), "s")
+    assert sent == [signal.SIGTERM, signal.SIGKILL]
 
 
 def test_processes_that_are_to_be_kept_are_refused(results: Path):

@@ -40,7 +40,8 @@ CHOICES = ("cancel", "keep")
 _GRACE = 2
 #: Names in one message.
 _MOST_SHOWN = 8
-#: Seconds that a scheduler may take to answer.
+#: Seconds that a scheduler may take to answer, and a process to be gone after SIGKILL: on a busy
+#: machine, or with much memory or a slow file system, longer than a moment.
 _PATIENCE = 60
 #: Schedulers whose jobs are Slurm's.
 _SLURM = ("slurm", "squeue")
@@ -236,8 +237,8 @@ def _listed(left: dict[int, str]) -> str:
 
 def _end(results: Path, name: str) -> None:
     """End the processes of a session, by SIGTERM and then SIGKILL."""
-    for way in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + _GRACE
+    for way, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _PATIENCE)):
+        deadline = time.monotonic() + seconds
         left = _processes(results, inside=True).get(name, {})
         for number in left:
             try:
