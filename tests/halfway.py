@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BIN, Testbed, stop
+from conftest import BIN, PATIENCE, Testbed, stop
 
 #: The session's cases: one in each of its environments.
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
@@ -61,7 +61,7 @@ def _recorded(session: Path) -> bool:
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen) -> None:
     """Waits until something holds while a process runs."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         if process.poll() is not None:
             pytest.fail(f"it ended with {process.returncode}: {process.communicate()}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import BIN, ROOT, STANDINS, Done, Testbed, empty_caches, stop
+from conftest import BIN, PATIENCE, ROOT, STANDINS, Done, Testbed, empty_caches, stop
 from plumbline.parse import osu
 from plumbline.software import (
     build,
@@ -260,17 +260,16 @@ def test_two_builds_at_once_install_once(site: Site):
     assert str(site.root / "lock") in second.stdout.readline()
     gate.touch()
     for process in (first, second):
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
     assert site.starts == ["concretize", "install"]
 
 
 def wait_for(happens: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if happens():
-            return
+    deadline = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
-    pytest.fail("waited in vain")
 
 
 def test_killed_build_is_not_used_and_goes_on(site: Site):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import foreign
 import pytest
-from conftest import CHECKS, STANDINS, Done, Testbed, two_cores
+from conftest import CHECKS, PATIENCE, STANDINS, Done, Testbed, two_cores
 
 OUTPUTS = STANDINS / "outputs"
 
@@ -441,7 +441,7 @@ def test_a_hang_is_cut_by_the_time_limit(testbed: Testbed):
     # The limit is a minute more than the samples may take: this makes it three seconds.
     done = run(testbed, 1, 0, "-S", "sample_seconds=-57")
     # What was killed may take a moment to be gone; what was not sleeps on for hours.
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while (left := _processes(f"sleep {seconds}")) and time.monotonic() < deadline:
         time.sleep(0.1)
     for process in left:

@@ -493,7 +493,7 @@ def test_a_health_check_drains_by_the_last_verdict_and_a_prolog_stops_a_job(
             f"HealthCheckNodeState=ANY\n"
         )
         virtual.run("scontrol", "reconfigure")
-        cluster.wait_for(lambda: virtual.state("n2") == "drained", 60)
+        cluster.wait_for(lambda: virtual.state("n2") == "drained")
         reason = virtual.run("scontrol", "show", "node", "n2").stdout
         assert "3 figures regressed" in reason
         assert virtual.state("n1") == "idle"
@@ -502,7 +502,7 @@ def test_a_health_check_drains_by_the_last_verdict_and_a_prolog_stops_a_job(
         virtual.run("scontrol", "reconfigure")
         virtual.run("scontrol", "update", "nodename=n2", "state=resume")
         virtual.run("sbatch", "--nodelist=n2", "--wrap=true", "--output=/dev/null")
-        cluster.wait_for(lambda: "drain" in virtual.state("n2"), 60)
+        cluster.wait_for(lambda: "drain" in virtual.state("n2"))
         virtual.run("sbatch", "--wait", "--nodelist=n1", "--wrap=true", "--output=/dev/null")
     finally:
         conf.write_text(usual)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import CHECKS, Testbed, records_of, refused
+from conftest import CHECKS, PATIENCE, Testbed, records_of, refused
 from halfway import PINGPONG, halfway
 
 Running = tuple[Testbed, subprocess.Popen, Path]
@@ -56,7 +56,7 @@ def test_interrupted_in_the_middle(running: Running, name: str):
 
 def wait_for_end_of(words: str) -> None:
     """Waits until no process has these words any more."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while _running(words):
         assert time.monotonic() < deadline, "the job still runs"
         time.sleep(0.05)

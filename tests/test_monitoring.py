@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT, Testbed
+from conftest import PATIENCE, ROOT, Testbed
 from plumbline.operate.nightly import page, parts
 from test_baseline import figure, remember
 
@@ -68,7 +68,7 @@ class Prometheus:
 
 
 def wait_for(ready: Callable[[], object]) -> object:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             if found := ready():

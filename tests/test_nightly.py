@@ -22,7 +22,7 @@ from types import SimpleNamespace
 import junitparser
 import pytest
 import yaml
-from conftest import ROOT, Done, Testbed, fault_of, records_of
+from conftest import PATIENCE, ROOT, Done, Testbed, fault_of, records_of
 from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
 from plumbline.core.errors import Fault
 from plumbline.operate import nightly
@@ -257,7 +257,7 @@ def test_a_killed_night_leaves_its_session_and_blocks_no_longer_than_that(runnin
     assert (second.code, second.codes) == (2, ["session.already-running"])
     assert f"process {process.pid} " in second.err and "killed" in second.err
     release.touch()
-    process.communicate(timeout=120)
+    process.communicate(timeout=PATIENCE)
     # The session went on to its own end.
     assert [f["result"] for f in records_of(first)] == ["pass", "pass"]
     with nightly._locked(testbed.results, "local"):

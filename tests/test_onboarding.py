@@ -316,8 +316,9 @@ def test_hostile_names_break_neither_file_nor_shell(monkeypatch, tmp_path: Path,
 
 
 def test_a_command_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(process, "TIMEOUT", 0.2)
-    assert process.capture("sleep", "60") is None
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "TIMEOUT", 0.2)
+        assert process.capture("sleep", "60") is None
     assert process.capture("no-such-command") is None
     assert process.capture("printf", "%s", "$(touch x)") == "$(touch x)"
 

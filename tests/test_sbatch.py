@@ -34,7 +34,7 @@ COMMANDS = ("slurmctld", "munged", "sbatch", "srun", "sinfo", "setpriv")
 MISSING = [name for name in COMMANDS if not shutil.which(name, path=PATH)]
 
 #: Longest that the controller may take to come up.
-PATIENCE = 60
+PATIENCE = 600
 
 
 def _on_slurm(system: str) -> bool:
