@@ -698,15 +698,15 @@ def test_nothing_runs_on_after_the_wrapper(node: Node) -> None:
     """The readings while a program runs end also if the wrapper is killed."""
     node.prints("nvidia-smi", text_of("nvidia_h200_590_idle.csv"))
     task = subprocess.Popen(
-        ["sh", binding.WRAPPER, "0", "PLUMBLINE_DEVICES=cuda:1", "sleep", "600"],
-        env=node.env, stderr=subprocess.PIPE, start_new_session=True,
+        ["sh", binding.WRAPPER, "0", "PLUMBLINE_DEVICES=cuda:1", "cat"],
+        env=node.env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:
         while node.calls("nvidia-smi") < 2:
             assert task.poll() is None
         task.kill()
-        task.wait(timeout=60)
-        subprocess.run(["pkill", "-s", str(task.pid), "-x", "sleep"], check=False)
+        task.wait()
+        task.stdin.close()
         # The pipe ends when the last process that can write to it does.
         assert task.stderr is not None
         task.stderr.read()
