@@ -20,7 +20,7 @@ import jinja2
 import numpy as np
 import pytest
 import records
-from conftest import valid
+from conftest import PATIENCE, valid
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
@@ -94,8 +94,13 @@ def chromium_():
     if path is None:
         pytest.skip("no chromium here: apt-get install chromium")
     sync = pytest.importorskip("playwright.sync_api")
+    # In ms. Five seconds of playwright's own are few on a busy machine.
+    patience = PATIENCE * 1000
+    sync.expect.set_options(timeout=patience)
     with sync.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"], timeout=patience
+        )
         yield browser
         browser.close()
 
@@ -132,6 +137,7 @@ def new_window_(chromium) -> Iterator[Callable[..., Window]]:
 
     def make(**options) -> Window:
         context = chromium.new_context(**options)
+        context.set_default_timeout(PATIENCE * 1000)
         opened.append((context, Window(context.new_page())))
         return opened[-1][1]
 

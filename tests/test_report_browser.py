@@ -72,8 +72,7 @@ def test_charts_are_drawn_when_they_come_into_sight(pages, window):
     assert 0 < drawn(page) < every
     for chart in page.locator(".chart").all():
         chart.scroll_into_view_if_needed()
-        page.wait_for_timeout(30)
-    page.wait_for_timeout(300)
+        chart.locator("svg .plot path").first.wait_for(state="attached")
     assert drawn(page) == every
 
 
