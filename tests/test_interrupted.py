@@ -9,10 +9,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import records
 from conftest import CHECKS, PATIENCE, Testbed, records_of, refused
 from halfway import PINGPONG, halfway
+from plumbline.check import record
+from plumbline.check.result import CaseResult
+from plumbline.session import session
 
 Running = tuple[Testbed, subprocess.Popen, Path]
 
@@ -60,6 +65,25 @@ def wait_for_end_of(words: str) -> None:
     while _running(words):
         assert time.monotonic() < deadline, "the job still runs"
         time.sleep(0.05)
+
+
+def test_interrupted_while_a_scratch_folder_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The record of its case is stored."""
+
+    def rmtree(*_, **__):
+        raise KeyboardInterrupt
+
+    fields = record.validate(records.case("s", "2026-11-01T00:00:00Z"))
+    monkeypatch.setattr(session, "of_check", lambda _: CaseResult(scratch="/scratch/s"))
+    monkeypatch.setattr(session, "of_task", lambda *_: fields)
+    monkeypatch.setattr(session.shutil, "rmtree", rmtree)
+    ended = session.Session("s", dry_run=False, extras={})
+    ended.folder = tmp_path
+    with pytest.raises(KeyboardInterrupt):
+        ended.keep(SimpleNamespace(check=None), "pass")
+    assert [found["case"] for found in records_of(tmp_path)] == [fields.case]
 
 
 def test_killed_in_the_middle(running: Running):

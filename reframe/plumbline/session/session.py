@@ -367,14 +367,14 @@ class Session(executors.TaskEventListener):
             # A signal arrived while ReFrame cleaned up after the case.
             return
         self._ended.add(ended)
-        if measured.scratch:
-            # Also after its job was killed.
-            shutil.rmtree(measured.scratch, ignore_errors=True)
         self.records.append(fields)
         if self.dry_run:
             self.preview.add(fields, measured, self.planned[fields.case]["hours"] * 3600)
         else:
             self.write(fields)
+        if measured.scratch:
+            # Also after its job was killed. Many files take minutes, in which the session may end.
+            shutil.rmtree(measured.scratch, ignore_errors=True)
         if duet.current:
             duet.current.finish(task)
 
