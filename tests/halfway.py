@@ -17,9 +17,9 @@ from conftest import BIN, PATIENCE, Testbed, stop
 PINGPONG = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=1", "-S", "num_warmups=0"]
 
 #: As many, whose records no full disk takes: a short one may still fit into the page that the one
-#: before it began.
+#: before it began, and any into what the stage folder of a case leaves that is removed meanwhile.
 FILLING = ["-n", "imb_p2p.*PingPong", "-S", "num_samples=2", "-S", "num_warmups=0",
-           f"--session-extras=note={'x' * 16384}"]  # fmt: skip
+           f"--session-extras=note={'x' * 16384}", "--keep-stage-files"]  # fmt: skip
 
 
 @pytest.fixture(name="filling_disk")

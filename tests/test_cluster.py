@@ -444,8 +444,9 @@ def test_scratch_fills_up(bed: Virtual):
 def test_the_record_disk_fills_up(bed: Virtual):
     results = bed.disk("8M")
     bed.results = bed.cluster.seen(results)
-    # A short record may still fit into the page that the one before it began.
-    running = Running(bed, f"--session-extras=note={'x' * 16384}", PLUMBLINE_RESULTS=results)
+    # As FILLING of halfway.py.
+    full = [f"--session-extras=note={'x' * 16384}", "--keep-stage-files"]
+    running = Running(bed, *full, PLUMBLINE_RESULTS=results)
     bed.cluster.fill(results)
     running.release.touch()
     done = running.ended()
