@@ -114,6 +114,8 @@ def test_why_of_each_row(references):
         # The printed variation is the tolerance of the first; the second prints it.
         ("peak-stream-triad-44c", ["[250.523, open] GB/s", "9% (printed: peak-stream-run-var"]),
         ("peak-stream-run-variation", ["tolerance of peak-stream-copy-*"]),
+        # Of a plain check; no table has it.
+        ("check", ["docs/own-checks.md"]),
     ],
 )
 def test_why(name, printed):

@@ -26,11 +26,8 @@ from plumbline.core import units
 from plumbline.core.text import base_name
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
-from plumbline.reference.row import PLAIN, Case
+from plumbline.reference.row import OF_CHECK, PLAIN, Case
 from plumbline.site import load, reframe_patches
-
-#: Id of the reference in records: that of the check itself.
-REFERENCE = "check"
 
 #: How ReFrame marks a variable that was compared -> verdict. Its own ``xfail`` waives nothing, and
 #: an expected failure that did not occur fails the case, not the figure.
@@ -206,7 +203,7 @@ def _bounds(check, ref: float, low: float | None, high: float | None) -> Bounds 
         return None
     lower, upper = reference_bounds(ref, low, high)
     file = Path(inspect.getfile(type(check))).name
-    return Bounds(ref, lower, upper, "single", REFERENCE, f"reference of the check, {file}")
+    return Bounds(ref, lower, upper, "single", OF_CHECK, f"reference of the check, {file}")
 
 
 def _better(bounds: Bounds | None, unit: str) -> str:
@@ -270,4 +267,4 @@ def _other_unit(check, variable: str, unit: str) -> Notice | None:
         f"performance variable {variable} is in {unit or 'no unit'}, its reference in {other[0]}: "
         f"ReFrame compared the bare numbers"
     )
-    return Notice(WARNINGS, "figure.other-unit", message, variable, REFERENCE)
+    return Notice(WARNINGS, "figure.other-unit", message, variable, OF_CHECK)

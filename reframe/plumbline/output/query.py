@@ -16,7 +16,7 @@ from plumbline.parse import Figure
 from plumbline.reference import links, lookup
 from plumbline.reference.links import Link, Traffic
 from plumbline.reference.lookup import Bounds, References, format_bound
-from plumbline.reference.row import Case, Row
+from plumbline.reference.row import OF_CHECK, Case, Row
 from plumbline.reference.tolerance import Tolerance
 
 #: Title of a part of an explanation, and its lines.
@@ -136,17 +136,21 @@ def why(references: References, name: str, known: list[dict]) -> list[str]:
         for title, part in explain(references, name, known)
         for number, line in enumerate(part)
     ]
-    return [f"{name}  ({references.tables.where[name]})", *lines]
+    where = references.tables.where.get(name)
+    return [f"{name}  ({where})" if where else name, *lines]
 
 
 def explain(references: References, name: str, known: list[dict]) -> list[Part]:
-    """Return the source of a row, and what it asserts by which rule.
+    """Return the source of a row, and what it asserts by which rule; or where the reference is that
+    a check declares itself.
 
     :arg known: misprints.
     :raises Fault: if there is no row of that id.
     """
     tables = references.tables
     row = tables.rows.get(name)
+    if row is None and name == OF_CHECK:
+        return [("source", ["declared by the check itself, in no table", "docs/own-checks.md"])]
     if row is None:
         raise UnknownName(f"there is no reference {name!r}; {suggest(name, tables.rows)}")
     source = tables.sources[row.source]

@@ -20,6 +20,8 @@ Kind = Literal["measured", "peak", "target", "derived"]
 
 #: Source of a site's own rows.
 SITE = "site"
+#: Id in records of the reference that a check declares itself, which is no row of a table.
+OF_CHECK = "check"
 #: What the benchmark of a plain ReFrame check begins with; its name with parameters follows.
 PLAIN = "check:"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from plumbline.check import plain
 from plumbline.check.record import FigureRecord, Record, case_name
 from plumbline.check.session_files import Planned
 from plumbline.core import paths
@@ -13,6 +12,7 @@ from plumbline.core.errors import Fault, with_code
 from plumbline.core.text import base_name, pluralize
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
+from plumbline.reference.row import OF_CHECK
 from plumbline.site import inventory
 from plumbline.site.inventory import (
     Inventory,
@@ -105,7 +105,7 @@ def of_records(expected: Inventory, records: list[Record]) -> dict[str, set[tupl
 def _rows(fom: FigureRecord) -> list[str]:
     """Return the rows that bounded a figure. A plain check's own reference is none: the inventory
     cannot have it, and a baseline is beside it."""
-    if fom.reference == plain.REFERENCE:
+    if fom.reference == OF_CHECK:
         return fom.others
     return [fom.reference] if fom.reference else []
 

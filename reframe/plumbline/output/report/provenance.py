@@ -9,7 +9,7 @@ from plumbline.core.paths import Folder, layers_of
 from plumbline.output import query
 from plumbline.output.report import text
 from plumbline.reference.lookup import References
-from plumbline.reference.row import SITE
+from plumbline.reference.row import OF_CHECK, SITE
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Provenance:
         if name not in self._named:
             row = self.references.tables.rows.get(name)
             if row is None:
-                page = "gone"
+                page = OF_CHECK if name == OF_CHECK else "gone"
             else:
                 page = text.slug(*((SITE, row.system) if row.source == SITE else (row.source,)))
             self._named[name] = f"references/{page}.html#{text.slug(name)}"
@@ -62,5 +62,8 @@ class Provenance:
                 lead = ", ".join(filter(None, cited))
                 table = functools.reduce(str.removeprefix, self._above, tables.where[name])
                 parts = [("table", [table]), *query.explain(self.references, name, self._known)]
+            elif name == OF_CHECK:
+                title, lead = "References of the checks themselves", ""
+                parts = query.explain(self.references, name, self._known)
             found.setdefault(path, (title, lead, []))[2].append(Card(name, anchor, parts))
         return found
