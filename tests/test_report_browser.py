@@ -13,6 +13,7 @@ from pathlib import Path
 import demo_history
 import numpy as np
 import pytest
+import records
 from reports import (  # noqa: F401 - fixtures
     DAY,
     HOSTILE,
@@ -26,6 +27,7 @@ from reports import (  # noqa: F401 - fixtures
     kinds,
     latencies,
     new_window_,
+    notes,
     one,
     pages_,
     report_page,
@@ -449,6 +451,26 @@ def test_no_page_is_wider_than_a_phone(pages, new_window):
             "place => place.getBoundingClientRect().right > innerWidth).length"
         )
         assert cut == 0, name
+
+
+def test_a_plain_check_of_two_partitions_on_a_phone(tmp_path, new_window):
+    """It has no placement, and a reference that no table has."""
+    figure = records.figure(300.0, placement="", verdict="pass", lower=290.0, reference="check")
+    cases = [
+        {"partition": name, "case": f"one @alder:{name}+gnu-mpich", "placement": None,
+         "conditions": {"array": "x" * 60}, "foms": [figure]}
+        for name in ("cpu", "fat")
+    ]  # fmt: skip
+    path = report_page(sessions_of(tmp_path, cases), "checks/alder-stream*.html")
+    page = new_window(viewport={"width": 390, "height": 844}).open(path)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    places = page.locator(".figures .narrow:visible").all_inner_texts()
+    assert places == ["cpu + gnu-mpich", "fat + gnu-mpich"]
+    about = page.locator("section.figure > p.muted").first.inner_text()
+    assert about.split(" · ")[:2] == ["cpu + gnu-mpich", f"array={'x' * 60}"]
+    assert notes(path.parent.parent / "references" / "check.html") == set()
+    page.set_viewport_size({"width": 1280, "height": 844})
+    assert page.locator(".figures .narrow:visible").count() == 0
 
 
 def test_without_scripts_the_content_is_there(pages, new_window):
