@@ -284,6 +284,18 @@ def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() 
     assert sum(line.startswith("suspicious: ") for line in lines) == 1
 
 
+@pytest.mark.parametrize(
+    ("partitions", "shown"), [(["cpu"], ["gnu"]), (["cpu", "gpu"], ["cpu+gnu", "gpu+gnu"])]
+)
+def test_the_closing_table_has_the_partition_if_there_are_several(partitions, shown) -> None:
+    cases = [
+        records.case("s", TIME, partition=name, environment="gnu", foms=[records.figure(1.0)])
+        for name in partitions
+    ]
+    table = summary.table([record.validate(case) for case in cases], len(cases))
+    assert re.findall(r"\S*gnu", table) == shown
+
+
 @pytest.mark.holds("terminal")
 def test_a_quoted_line_steers_no_terminal() -> None:
     known = states.patterns(paths.reference())

@@ -41,12 +41,7 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
     :arg dry_run: if nothing was measured, what a case that passed counts as.
     """
     lines = [""]
-    rows = [
-        row
-        for cases in _grouped([f for f in records if f.result in _MEASURED and not dry_run])
-        for row in (_table_rows(cases[0]) if len(cases) == 1 else _rows_together(cases))
-    ]
-    if rows:
+    if not dry_run and (rows := _rows([f for f in records if f.result in _MEASURED])):
         lines += [text.format_table(rows, _HEADS, "simple"), ""]
     for result in _WITH_REASON:
         lines += reasons(records, result)
@@ -99,6 +94,20 @@ def reasons(records: list[Record], result: str) -> list[str]:
         if fields.result == result and fields.reason:
             found.setdefault(fields.why, []).append(_short(fields))
     return [f"{result}: {shorten(cases)}: {reason}" for reason, cases in found.items()]
+
+
+def _rows(records: list[Record]) -> list[list[str]]:
+    """Return the rows of the test cases that measured, with the partition if there are several."""
+    if len({fields.partition for fields in records}) > 1:
+        records = [
+            fields.model_copy(update={"environment": f"{fields.partition}+{fields.environment}"})
+            for fields in records
+        ]
+    return [
+        row
+        for cases in _grouped(records)
+        for row in (_table_rows(cases[0]) if len(cases) == 1 else _rows_together(cases))
+    ]
 
 
 def _grouped(records: list[Record]) -> list[list[Record]]:
