@@ -374,15 +374,16 @@ def test_a_pattern_of_names():
 
 
 @pytest.mark.parametrize(
-    ("foms", "part"),
+    ("foms", "headlines", "part"),
     [
-        ({"class": "rate"}, "foms: updates: unit: is missing"),
-        ({"unit": "s", "class": "raet"}, " rate"),
-        ({"unit": "s", "class": "time", "worse": 1}, "worse"),
-        ({"unit": "s", "class": "time", "same_as": ["osu/nosuch"]}, "osu/nosuch"),
+        ({"class": "rate"}, [], "foms: updates: unit: is missing"),
+        ({"unit": "s", "class": "raet"}, [], " rate"),
+        ({"unit": "s", "class": "time", "worse": 1}, [], "worse"),
+        ({"unit": "s", "class": "time", "same_as": ["osu/nosuch"]}, [], "osu/nosuch"),
+        ({"unit": "s", "class": "time"}, ["updates_8", "updaets"], "updates"),
     ],
 )
-def test_a_wrong_declaration(foms: dict, part: str):
+def test_a_wrong_declaration(foms: dict, headlines: list[str], part: str):
     class check:
         """What is declared, and nothing else."""
 
@@ -391,7 +392,7 @@ def test_a_wrong_declaration(foms: dict, part: str):
         conditions: ClassVar = {}
         parse = None
 
-    check.foms = {"updates": foms}
+    check.foms, check.headline = {"updates": foms}, headlines
     empty_caches()
     with pytest.raises(Fault) as refusal:
         declaration.validate(check())

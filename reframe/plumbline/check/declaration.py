@@ -73,6 +73,12 @@ def validate(check) -> None:
         for message in tables.declare(references().tables, check.benchmark, metric, entry):
             raise Fault(f"{where}: {message}", code=code)
     known = references()
+    metrics = known.tables.foms.get(check.benchmark, {})
+    for name in check.headline:
+        # A size or a place may follow. Its figure need not be one of this test case.
+        if not any(f"{name}_".startswith(f"{metric}_") for metric in metrics):
+            hint = suggest(name, metrics)
+            raise fault(check, f"headline: {check.benchmark} has no metric {name!r}; {hint}")
     for figure in check.figures():
         known.fom(check.benchmark, figure.metric)
 
