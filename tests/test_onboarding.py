@@ -425,6 +425,16 @@ def test_partitions_have_names_of_their_own():
     assert names == ["a-b", "a-b-2", "a_b", "a-b-3"]
 
 
+def test_no_placement_is_drafted_twice():
+    batch = queues.Batch("x", "slurm", "srun")
+    batch.add("q", {f"n{number}": (queues.Hardware(4), 0) for number in range(3)}, "")
+    made = empty()
+    draft._draft_queues(made, batch, {}, None)
+    placements = made.system["partitions"][0]["extras"]["placements"]
+    assert {"tasks-per-node", "off-node", "node-pairs"} <= {*placements}
+    assert len({*placements}) == len(placements)
+
+
 @pytest.mark.parametrize(("seen", "expected"), [(8, 8), (7, 7), (0, 8)])
 def test_gpus_that_a_probe_does_not_see(seen: int, expected: int):
     """One fell off, or the job does not have the program that lists them."""

@@ -224,7 +224,7 @@ def _partition(
     processor, devices, extras = _hardware(drafted, queue, inside)
     placements = _placements(queue.hardware, inside, extras)
     if len(queue.nodes) > 1:
-        placements += ["off-node", "one-task-per-node", "tasks-per-node"]
+        placements += ["off-node", "one-task-per-node"]
     if batch.launcher == "srun" and len(queue.nodes) > 2:
         extras["rotate_nodes"] = True
         placements.append("node-pairs")
