@@ -123,7 +123,8 @@ def test_draft_of_slurms_partitions(on_login_node: Testbed):
         lint = on_login_node.asked("lint", "--system", "maia")
         assert lint.code == 0, lint.output
         assert open_topologies(lint) == open_topologies(done)
-        assert "`plumbline run --system maia --mode=smoke`" in lint.out
+        # Without a topology, each case of a first run would be skipped.
+    assert "`plumbline run --system maia" not in lint.out
 
 
 def test_doctor_has_the_partitions_that_slurm_does_not_have(on_login_node: Testbed):
@@ -166,6 +167,7 @@ def test_a_node_that_was_looked_at_closes_what_was_open(on_login_node: Testbed, 
     assert " 128 CPUs" in done.output
     lint = on_login_node.asked("lint", "--system", "maia")
     assert lint.code == 0 and open_topologies(done) == open_topologies(lint) == []
+    assert "`plumbline run --system maia --mode=smoke`" in lint.out
 
 
 def test_a_file_that_is_there_is_kept(testbed: Testbed, monkeypatch: pytest.MonkeyPatch):
@@ -500,4 +502,20 @@ def test_scheduler_without_accounting(monkeypatch, accounting: str, scheduler: s
 def test_a_system_file_without_environments():
     content = {"systems": [{"name": "x", "partitions": [{"name": "node", "scheduler": "local"}]}]}
     assert not steps.has_checks(content)
-    assert [*steps.open_items("x", content)]
+    # Where no batch system answers, `plumbline init` takes no --node.
+    (topology, *_) = steps.open_items("x", content)
+    assert "`plumbline init x -o -`" in topology and "--node" not in topology
+
+
+@pytest.mark.parametrize(
+    ("processor", "step"), [({}, "topology"), ({"topology": {"cores": ["0x1"]}}, "plumbline run")]
+)
+def test_the_first_run_is_next_once_a_node_is_described(processor: dict, step: str):
+    """Until then each case of the run would be skipped, and it would end with 2."""
+    partition = {"name": "q", "scheduler": "slurm", "environs": ["e"], "processor": processor,
+                 "extras": {"placements": ["one-core"]}}  # fmt: skip
+    content = {
+        "systems": [{"name": "x", "partitions": [partition]}],
+        "environments": [{"name": "e", "features": ["imb"]}],
+    }
+    assert step in steps.next_step("x", content)

@@ -50,7 +50,7 @@ def open_items(name: str, content: dict) -> Iterator[str]:
         extras = partition.get("extras", {})
         if extras.get("detect"):
             continue
-        if not (partition.get("processor") or {}).get("topology"):
+        if not _is_described(partition):
             # Its description has the GPUs, too.
             yield f"{where}: no processor.topology, so all its checks are skipped: " + _describing(
                 name, partition
@@ -74,8 +74,16 @@ def open_items(name: str, content: dict) -> Iterator[str]:
             )
 
 
+def _is_described(partition: dict) -> bool:
+    detected = partition.get("extras", {}).get("detect")
+    return bool(detected or (partition.get("processor") or {}).get("topology"))
+
+
 def _describing(name: str, partition: dict) -> str:
     """Return how to get the description of a node."""
+    if partition["scheduler"] == "local":
+        # Without queues, a draft describes the host that it is made on.
+        return f"`plumbline init {name} -o -` on a node detects it"
     file = f"{partition['name']}.json"
     command = probing.command(partition, file)
     run = f"on a node `{shlex.join(probing.DESCRIBE)} > {file}`"
@@ -117,6 +125,9 @@ def next_step(name: str, content: dict, folders: Sequence[str] = ()) -> str | No
         return "add a benchmark to an environment's features, then run `plumbline lint` again"
     if (paths.reference().own / f"{name}.csv").exists():
         return None
+    # Checks of the site's own may need no topology.
+    if not folders and not any(map(_is_described, content["systems"][0]["partitions"])):
+        return "the topology of a node, as above: until then, all that needs a placement is skipped"
     sessions = sum(_is_of(folder, name) for folder in session_files.sessions(paths.results()))
     if not sessions:
         # With -c, a session has only the checks that it names.
