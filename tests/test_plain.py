@@ -115,6 +115,14 @@ class infinite(Unmeasured):
 
 
 @rfm.simple_test
+class undefined(Unmeasured):
+    """ReFrame fails a NaN, also one without a reference."""
+
+    found = float("nan")
+    reference = {}
+
+
+@rfm.simple_test
 class raising(Unmeasured):
     @performance_function("GB/s")
     def rate(self):
@@ -241,6 +249,7 @@ RESULTS = {
     "unmarked": ("error", "case.xfail"),
     "required": ("fail", "figure.no-reference"),
     "infinite": ("invalid", "figure.not-evaluated"),
+    "undefined": ("invalid", "figure.not-evaluated"),
     "raising": ("invalid", "figure.not-evaluated"),
     "indexed": ("invalid", "figure.not-evaluated"),
     "mixed": ("fail", "figure.outside-bounds"),

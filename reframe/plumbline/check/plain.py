@@ -41,8 +41,8 @@ def judge(check) -> None:
 
     :raises Failed: if a figure is outside its own reference or its baseline.
     :raises Waived: if waivers cover all of these figures.
-    :raises Invalid: if a figure with a reference or a baseline was not measured, its unit is not
-        that of its baseline, or a rate is not positive or a time negative.
+    :raises Invalid: if a figure is a NaN, or one with a reference or a baseline was not measured,
+        its unit is not that of its baseline, or a rate is not positive or a time negative.
     """
     testcase = check, check.current_partition, check.current_environ
     if not is_compared(check):
@@ -53,9 +53,15 @@ def judge(check) -> None:
         return
     _check_references(check)
     result = measured(testcase, passed=True)
+    # ReFrame fails a NaN, which differs from itself, also if it has no reference.
+    undefined = {key.rpartition(":")[2] for key, (value, *_) in check.perfvalues.items()
+                 if value != value}  # fmt: skip
     for notice in result.notices:
-        if notice.code == "figure.not-evaluated" and (by := _reference(testcase, notice.figure)):
-            raise outcomes.Invalid(f"{notice.detail}; it has {by}", code=notice.code)
+        if notice.code == "figure.not-evaluated":
+            by = _reference(testcase, notice.figure)
+            if by or notice.figure in undefined:
+                has = f"; it has {by}" if by else ""
+                raise outcomes.Invalid(f"{notice.detail}{has}", code=notice.code)
     for figure, one in result.figures.items():
         (value,), better = one.samples, units.better(one.unit)
         # A program with a coarse clock prints a time of zero.
