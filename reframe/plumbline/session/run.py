@@ -13,7 +13,7 @@ import reframe.core.runtime as rt
 from plumbline.check import duet, states
 from plumbline.core import paths
 from plumbline.core.errors import Fault, WrongFile, origin
-from plumbline.core.text import pluralize
+from plumbline.core.text import pluralize, shorten
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, plan, recovery, session
 from plumbline.session.loading import selects
@@ -116,10 +116,11 @@ def _selects(environment: str, arguments: list[str]) -> bool:
     return not patterns or any(selects(re.match, pattern, [environment]) for pattern in patterns)
 
 
-def has_all(checks: list[str]) -> bool:
-    """Return whether ``-c`` names all checks, the shipped and the site's; so if it names none."""
+def unnamed(checks: list[str]) -> list[str]:
+    """Return the shipped checks and the site's, as files or folders, that ``-c`` does not name. If
+    it names nothing, all run."""
     named = {Path(check).resolve() for check in checks}
-    return not checks or named >= {Path(check).resolve() for check in paths.checks()}
+    return [check for check in paths.checks() if checks and Path(check).resolve() not in named]
 
 
 def _exempt(checks: list[str]) -> str:
@@ -131,7 +132,8 @@ def _exempt(checks: list[str]) -> str:
         return "a duet"
     if configuration.ON_NODE in os.environ:
         return "one node of a sweep"
-    return "" if has_all(checks) else "other checks than checks/"
+    missing = unnamed(checks)
+    return f"only the checks of -c ran, not those of {shorten(missing)}" if missing else ""
 
 
 def _tagged(arguments: list[str]) -> list[str]:
