@@ -374,25 +374,32 @@ def test_a_pattern_of_names():
 
 
 @pytest.mark.parametrize(
-    ("foms", "headlines", "part"),
+    ("foms", "others", "part"),
     [
-        ({"class": "rate"}, [], "foms: updates: unit: is missing"),
-        ({"unit": "s", "class": "raet"}, [], " rate"),
-        ({"unit": "s", "class": "time", "worse": 1}, [], "worse"),
-        ({"unit": "s", "class": "time", "same_as": ["osu/nosuch"]}, [], "osu/nosuch"),
-        ({"unit": "s", "class": "time"}, ["updates_8", "updaets"], "updates"),
+        ({"class": "rate"}, {}, "foms: updates: unit: is missing"),
+        ({"unit": "s", "class": "raet"}, {}, " rate"),
+        ({"unit": "s", "class": "time", "worse": 1}, {}, "worse"),
+        ({"unit": "s", "class": "time", "same_as": ["osu/nosuch"]}, {}, "osu/nosuch"),
+        ({"unit": "s", "class": "time"}, {"headline": ["updates_8", "updaets"]}, "updates"),
+        # ReFrame's own, which would be ignored.
+        ({"unit": "s", "class": "time"}, {"reference": {"*": {"updates": (1, 0, None)}}}, "`foms`"),
+        ({"unit": "s", "class": "time"}, {"require_reference": True}, "require_reference"),
+        ({"unit": "s", "class": "time"}, {"perf_variables": {"extra": 1}}, "perf_variables"),
     ],
 )
-def test_a_wrong_declaration(foms: dict, headlines: list[str], part: str):
+def test_a_wrong_declaration(foms: dict, others: dict, part: str):
     class check:
         """What is declared, and nothing else."""
 
         benchmark, placement, tags = "mybench", "all-cores", frozenset(["smoke"])
         nodes = tasks_per_node = num_samples = num_warmups = 1
         conditions: ClassVar = {}
+        headline: ClassVar = []
         parse = None
 
-    check.foms, check.headline = {"updates": foms}, headlines
+    check.foms = {"updates": foms}
+    for name, value in others.items():
+        setattr(check, name, value)
     empty_caches()
     with pytest.raises(Fault) as refusal:
         declaration.validate(check())

@@ -93,6 +93,13 @@ def _errors(check) -> Iterator[str]:
             f"no parser for benchmark {check.benchmark!r}: write parse(self, text) in the check "
             f"(docs/checks.md), or correct the name; {candidates}"
         )
+    for name in ("reference", "require_reference", "perf_variables", "perf_patterns"):
+        if getattr(check, name, None):
+            yield (
+                f"{name}: a Benchmark reads neither references nor performance functions of "
+                f"ReFrame: declare figures in `foms`, and write references into a table "
+                f"(docs/checks.md)"
+            )
     if not check.tags & set(configuration.TAGS):
         yield f"no cost class; tag it with one of {', '.join(configuration.TAGS)}"
     if check.nodes < 0 or check.tasks_per_node < 1:
