@@ -22,10 +22,10 @@ def busy(monkeypatch: pytest.MonkeyPatch):
 
     def set_to(others: float | str) -> None:
         monkeypatch.setenv(load.OTHERS, str(others))
-        load.others.cache_clear()
+        load._counts.cache_clear()
 
     yield set_to
-    load.others.cache_clear()
+    load._counts.cache_clear()
 
 
 def case(name: str, limit: float | None, local: bool = True, deps: tuple = ()) -> Given:
@@ -91,12 +91,25 @@ def test_who_runs_is_counted() -> None:
     assert load.running() >= 1
 
 
-def test_the_others_are_those_beside_this_process(busy, monkeypatch) -> None:
+@pytest.mark.parametrize("found, expected", [
+    ([11], 10),
+    # After each case a brief count, and a whole one if something runs.
+    ([11, 1], 10), ([11, 1, 1], 0), ([1, 1, 6, 11], 10), ([1, 6, 1], 0),
+    ([None, None], 0),
+])  # fmt: skip
+def test_the_others_are_those_beside_this_process(busy, monkeypatch, found, expected) -> None:
     monkeypatch.delenv(load.OTHERS, raising=False)
-    monkeypatch.setattr(load, "_SECONDS", 0.0)
-    monkeypatch.setattr(load, "running", lambda: 11)
-    load.others.cache_clear()
-    assert load.others() == 10
+    monkeypatch.setattr(load, "_RATE", 1)
+    monkeypatch.setattr(load, "_SECONDS", 1)
+    monkeypatch.setattr(load, "_BRIEF", 1)
+    monkeypatch.setattr(load.time, "sleep", lambda seconds: None)
+    left = [*found]
+    monkeypatch.setattr(load, "running", lambda: left.pop(0))
+    load._counts.cache_clear()
+    load.others()
+    while left:
+        load.count_again()
+    assert load.others() == expected
 
 
 def task(local: bool, **durations: float) -> Given:
@@ -122,7 +135,7 @@ PINGPONG = ["-n", "imb_p2p.*PingPong"]
 def bed(make_testbed: Callable[..., Testbed]) -> Testbed:
     """A system with a reference that its stand-in does not meet."""
     testbed = make_testbed()
-    testbed.environment("one")
+    testbed.environment("one", STANDIN_LOG=testbed.folder / "log")
     testbed.write(max_jobs=1)
     testbed.refer(
         {"id": "out", "toolchain": "one", "benchmark": "imb", "metric": "pingpong_latency",
@@ -223,3 +236,24 @@ def test_whose_load_matters(scheduler: bool, launcher: str, here: bool) -> None:
     assert load.is_here(Given(local=False), partition) is here
     # ReFrame starts a check with `local` by itself.
     assert load.is_here(Given(local=True), partition)
+
+
+def test_a_machine_that_becomes_busy(bed: Testbed) -> None:
+    """Others begin while a case runs, which is marked."""
+    log = bed.folder / "log"
+    log.unlink(missing_ok=True)
+    hook = bed.folder / "late" / "sitecustomize.py"
+    hook.parent.mkdir()
+    hook.write_text(
+        "import os, sys\n"
+        "if 'plumbline' in sys.argv[0]:\n"
+        "    import plumbline.site.load as load\n"
+        f"    load.running = lambda: 11 if os.path.exists({str(log)!r}) else 1\n"
+    )
+    selected = [*PINGPONG, "-S", "num_samples=2"]
+    done = bed.plumbline("run", *selected, PLUMBLINE_OTHERS="", PYTHONPATH=hook.parent)
+    assert done.code == 0, done.output
+    (fields,) = done.records
+    assert (fields["conditions"].get("busy"), fields["samples"]) == ("yes", 2)
+    assert {fom["verdict"] for fom in fields["foms"]} == {"not-asserted"}
+    assert "figure.busy" in done.codes and done.out.count("10.0 ") == 2

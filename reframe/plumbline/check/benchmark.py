@@ -67,6 +67,10 @@ class Benchmark(Placed):
         reading.note_readings(self.result)
         if busy := reading.check_network(self.result, system, self.current_partition):
             found = self.of_busy_nodes(found, busy)
+        if self.shared and not (self.result.shared or self.duet_side):
+            # Others began to use the cores since the case was arranged.
+            self.result.shared = True
+            self.mark_busy()
         # Reading them may choose the figures that are shown, such as the worst pair.
         shown = {*self.headline}
         self.result.figures = {
@@ -95,9 +99,13 @@ class Benchmark(Placed):
         if not self.duet_side:
             # What is common to both sides of a duet cancels.
             self.result.others = [*busy.values()]
-            self.conditions = {"busy": "yes", **self.conditions}
-            self.result.conditions = {**self.conditions}
+            self.mark_busy()
         return figures
+
+    def mark_busy(self) -> None:
+        """Record that others used the machine or the network, so that figures are not compared."""
+        self.conditions = {"busy": "yes", **self.conditions}
+        self.result.conditions = {**self.conditions}
 
     def read_samples(self) -> dict[Figure, list[float]]:
         """Return the declared figures of every sample but the warm-ups.
@@ -253,7 +261,6 @@ class Benchmark(Placed):
                 "was not verified",
                 code="case.phase-skipped",
             )
-        self.result.shared = self.shared
         self.result.judgements = verdict.judge(self.result, self.subject)
         self.result.notices += [*verdict.notices(self.result), *self.doubts()]
         for name, (value, unit) in verdict.values_for_reframe(self.result).items():

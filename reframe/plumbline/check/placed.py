@@ -151,7 +151,8 @@ class Placed(declaration.Declaration):
                 raise outcomes.Refused(str(err), code=err.code) from None
             self.skip_case(str(err), err.code)
         self.result.build = {**self.found.build}
-        if self.shared:
+        self.result.shared = self.shared
+        if self.result.shared:
             if not self.duet_side:
                 # More samples would not make these figures better, and others need the machine.
                 self.num_samples, self.num_warmups = 1, 0

@@ -175,7 +175,7 @@ class Session(executors.TaskEventListener):
         self.expected: inventory.Inventory | None = None
         #: Seconds until it ends, finished or not; no limit if 0.
         self.budget = float(os.environ.get(BUDGET) or 0)
-        self._closed = False
+        self._closed = self._busy = False
         self._ended: set[tuple[str, int]] = set()
         self._to_judge: set[str] = set()
         self._lock: hostlock.HostLock | None = None
@@ -279,10 +279,11 @@ class Session(executors.TaskEventListener):
         self.notes.append(line)
 
     def _note_load(self, testcases) -> None:
-        """Report that other processes use this machine."""
+        """Report once that other processes use this machine, if one of the cases runs here."""
         cores = len(os.sched_getaffinity(0))
         here = any(load.matters(check, partition) for check, partition, _ in testcases)
-        if here and load.shared(cores, cores):
+        if here and not self._busy and load.shared(cores, cores):
+            self._busy = True
             self._report(
                 f"this machine is busy: {load.description(cores)}. Cases that share cores with "
                 f"them run once instead of several times and take longer. Their figures are marked "
@@ -308,8 +309,13 @@ class Session(executors.TaskEventListener):
             print(f"plumbline: {printable_lines(line)}", flush=True)
 
     def on_task_exit(self, task):
-        """Remember a case that has run, and is judged next."""
+        """Remember a case that has run, and is judged next; by what else runs here by now."""
         self._to_judge.add(key_of(task.testcase))
+        # What is common to both sides of a duet cancels.
+        here = load.matters(task.check, task.testcase.partition)
+        if here and not (self.dry_run or duet.current):
+            load.count_again()
+            self._note_load([task.testcase])
 
     def spent(self) -> bool:
         """Return whether the budget is spent; cases that have run get a minute to be judged."""

@@ -28,8 +28,8 @@ YIELDING = {
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
-#: Seconds for which processes are counted, and how often.
-_SECONDS, _TIMES = 2.0, 50
+#: Seconds for which processes are counted, and how often in each; and the seconds of a brief count.
+_SECONDS, _RATE, _BRIEF = 2.0, 25, 0.2
 
 #: Seconds of a Linux scheduler's time slice, which each other process gets before a waiting task.
 _SLICE = 0.004
@@ -61,9 +61,9 @@ def matters(check, partition) -> bool:
     return is_here(check, partition) and configuration.ON_NODE not in os.environ
 
 
-@functools.cache
 def others() -> float:
-    """Return the mean number of other processes that ran or waited for a core, over two seconds.
+    """Return the mean number of other processes that ran or waited for a core: the larger of the
+    last two counts, so that of before and after the case that ended last.
 
     The load average would be that of the last minutes, and include this session. It is 0 if Linux
     does not report it (``/proc/stat``).
@@ -76,14 +76,33 @@ def others() -> float:
                 f"{OTHERS}={given}: set it to the number of other processes, 0 or more"
             )
         return float(given)
+    return max(_counts()[-2:])
+
+
+def count_again() -> None:
+    """Count the other processes again, after a case: some may have started since."""
+    if os.environ.get(OTHERS):
+        return
+    # On an idle machine, a case costs no more than a brief count.
+    count = _count(_BRIEF)
+    _counts().append(_count(_SECONDS) if count > _SLACK else count)
+
+
+@functools.cache
+def _counts() -> list[float]:
+    """The counts of this session. The first is that of before its first case."""
+    return [_count(_SECONDS)]
+
+
+def _count(seconds: float) -> float:
     counts = []
-    for _ in range(_TIMES):
+    for _ in range(round(seconds * _RATE)):
         found = running()
         if found is None:
             return 0.0
         # This process is one of them.
         counts.append(max(0, found - 1))
-        time.sleep(_SECONDS / _TIMES)
+        time.sleep(1 / _RATE)
     return sum(counts) / len(counts)
 
 
