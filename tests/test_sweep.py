@@ -159,6 +159,26 @@ def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
     assert out.keys() == {"n$(x)"}
 
 
+@pytest.mark.parametrize("command, line, seen", [
+    ("sinfo", of_sinfo("idle"), lambda: slurm.nodes()[0].name == "n1"),
+    ("squeue", "7|RUNNING\n", lambda: slurm.job_state("7") == "RUNNING"),
+], ids=["sinfo", "squeue"])  # fmt: skip
+def test_what_slurm_hides_by_default_counts_too(
+    tmp_path: Path, monkeypatch, command: str, line: str, seen
+):
+    """Nodes and jobs of a hidden partition, and what the user's variables leave out."""
+    program = tmp_path / command
+    program.write_text(f"""#!/bin/sh
+[ -z "$SINFO_PARTITION$SQUEUE_USERS" ] || exit 0
+case "$*" in *--all*) printf %s '{line}' ;; esac
+""")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("SINFO_PARTITION", "other")
+    monkeypatch.setenv("SQUEUE_USERS", "other")
+    assert seen()
+
+
 @pytest.mark.parametrize("access", [
     ["--partition=q", "--account=climate-prod"],
     ["--partition=q", "--qos=ABC-CPU"],

@@ -21,6 +21,8 @@ def capture(*command: str, stderr: bool = False) -> str | None:
 
     :arg stderr: whether to append its standard error.
     """
+    # By variables of sinfo(1) and squeue(1), such as SQUEUE_USERS, they would list only a part.
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SQUEUE_"))}
     try:
         done = subprocess.run(
             command,
@@ -28,7 +30,7 @@ def capture(*command: str, stderr: bool = False) -> str | None:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            env=os.environ | {"LC_ALL": "C"},
+            env=env | {"LC_ALL": "C"},
             check=True,
             timeout=TIMEOUT,
         )

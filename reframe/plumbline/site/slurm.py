@@ -81,7 +81,7 @@ class Kind(NamedTuple):
 
 def nodes() -> list[SlurmNode] | None:
     """Return every node, once for each of its partitions; ``None`` if Slurm does not answer."""
-    output = capture("sinfo", "--Node", "--noheader", f"--format={_FIELDS}")
+    output = capture("sinfo", "--all", "--Node", "--noheader", f"--format={_FIELDS}")
     if output is None:
         return None
     found = []
@@ -304,7 +304,7 @@ def job_state(number: str) -> str | None:
     """Return the state of a job that is queued or runs; empty if Slurm does not know it, ``None``
     if Slurm does not answer."""
     # For a job that has ended, squeue fails as without a controller; so all jobs are listed.
-    output = capture("squeue", "--noheader", "--format=%A|%T")
+    output = capture("squeue", "--all", "--noheader", "--format=%A|%T")
     if output is None:
         return None
     states = dict(line.split("|", 1) for line in output.splitlines() if "|" in line)

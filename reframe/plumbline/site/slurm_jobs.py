@@ -119,7 +119,7 @@ def _not_up(nodes: str) -> list[str]:
 
 def _nodes(nodes: str) -> list[tuple[dict[str, str], str]]:
     found = []
-    command = ["scontrol", "-o", "show", "node", *([nodes] if nodes else [])]
+    command = ["scontrol", "--all", "-o", "show", "node", *([nodes] if nodes else [])]
     for line in command_output(*command).splitlines():
         fields = slurm.fields_of(line)
         # The last field, followed by time and user.
