@@ -161,7 +161,7 @@ def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
 
 @pytest.mark.parametrize("command, line, seen", [
     ("sinfo", of_sinfo("idle"), lambda: slurm.nodes()[0].name == "n1"),
-    ("squeue", "7|RUNNING\n", lambda: slurm.job_state("7") == "RUNNING"),
+    ("squeue", "7|RUNNING\n", lambda: slurm.job_state("7", 0) == "RUNNING"),
 ], ids=["sinfo", "squeue"])  # fmt: skip
 def test_what_slurm_hides_by_default_counts_too(
     tmp_path: Path, monkeypatch, command: str, line: str, seen
@@ -322,16 +322,21 @@ def test_of_the_nodes_that_are_down_those_that_are_due_count(
     assert [*made.skipped] == skipped
 
 
-@pytest.mark.parametrize("output, kind", [
-    ("1|RUNNING\n12|PENDING\n", "in progress"), ("12|RUNNING\n", "failed"), ("", "failed"),
-    (None, "in progress"),
+@pytest.mark.parametrize("output, user, private, kind", [
+    ("1|RUNNING\n12|PENDING\n", 0, "none", "in progress"), ("12|RUNNING\n", 0, "none", "failed"),
+    ("", 0, "none", "failed"), (None, 0, "none", "in progress"),
+    # Of another user, whose jobs Slurm may hide, but not from root.
+    ("", 1, "none", "failed"), ("", 1, "accounts,jobs", "in progress"),
+    ("1|RUNNING\n", 1, "jobs", "in progress"), ("", 0, "jobs", "failed"),
 ])  # fmt: skip
 def test_a_job_that_slurm_does_not_list_is_not_taken_for_ended(
-    tmp_path: Path, monkeypatch, output: str | None, kind: str
+    tmp_path: Path, monkeypatch, output: str | None, user: int, private: str, kind: str
 ):
     """Else its node would be measured once more."""
     made = swept(tmp_path, monkeypatch, n1=("1", ""))
-    monkeypatch.setattr(slurm, "capture", ask({"squeue": output}))
+    config = f"PrivateData             = {private}\n"
+    monkeypatch.setattr(slurm, "capture", ask({"squeue": output, "scontrol": config}))
+    monkeypatch.setattr(os, "geteuid", lambda: user and made.claim("n1").stat().st_uid + user)
     assert made.state("n1").kind == kind
     assert sweep.report(made)[1] == 2
 

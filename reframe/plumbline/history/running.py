@@ -118,6 +118,7 @@ def other_host(folder: Path) -> str:
     It is empty for a session of this host, if its job has ended, or if the file has no host.
     """
     try:
+        owner = (folder / FILE).stat().st_uid
         content = json.loads(files.read_text(folder / FILE))
         host, boot, job, cluster = (content[name] for name in ("host", "boot", "job", "cluster"))
     except (OSError, ValueError, KeyError, TypeError):
@@ -126,6 +127,6 @@ def other_host(folder: Path) -> str:
     # Containers on this host have the same boot id, but other host names.
     if host == this["host"] or (boot and boot == this["boot"]):
         return ""
-    if job and cluster == slurm.setting("ClusterName") and slurm.job_state(job) == "":
+    if job and cluster == slurm.setting("ClusterName") and slurm.job_state(job, owner) == "":
         return ""
     return one_line(host)

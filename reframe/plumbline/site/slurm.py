@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -300,12 +301,18 @@ def reservations() -> list[Reservation] | None:
     return found
 
 
-def job_state(number: str) -> str | None:
+def job_state(number: str, owner: int) -> str | None:
     """Return the state of a job that is queued or runs; empty if Slurm does not know it, ``None``
-    if Slurm does not answer."""
+    if Slurm does not answer or hides it.
+
+    :arg owner: number of its user; Slurm may hide the jobs of others (slurm.conf(5),
+        PrivateData).
+    """
     # For a job that has ended, squeue fails as without a controller; so all jobs are listed.
     output = capture("squeue", "--all", "--noheader", "--format=%A|%T")
     if output is None:
         return None
     states = dict(line.split("|", 1) for line in output.splitlines() if "|" in line)
+    if number not in states and os.geteuid() not in (0, owner):
+        return None if "jobs" in setting("PrivateData").split(",") else ""
     return states.get(number, "").strip()

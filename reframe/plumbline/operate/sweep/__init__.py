@@ -129,9 +129,10 @@ class Sweep:
         job = _text(claim / "job")
         code = _text(claim / "code")
         if not code.isdigit():
-            state = slurm.job_state(job) if job else ""
+            state = slurm.job_state(job, claim.stat().st_uid) if job else ""
             if state is None:
-                return State("in progress", f"job {job}: may be running: no answer from squeue")
+                return State("in progress", f"job {job}: may be running: squeue gives no answer or "
+                             f"hides it")  # fmt: skip
             if state:
                 return State("in progress", f"job {job}: {state.lower()}")
             # It may have ended before Slurm answered.
