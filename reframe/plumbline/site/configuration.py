@@ -54,8 +54,14 @@ ALL_SCALES = "PLUMBLINE_ALL_SCALES"
 ON_NODE = "PLUMBLINE_ON_NODE"
 
 #: Reasons of Slurm for which ReFrame cancels a job, as it would wait until an administrator acts:
-#: ReFrame's own default, and that the partition can never give what the job requests.
-NEVER = ("ReqNodeNotAvail", "PartitionConfig")
+#: ReFrame's own default, and that the partition, the QOS or the account can never give the nodes or
+#: the time that the job requests.
+NEVER = (
+    "ReqNodeNotAvail",
+    *("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"),
+    *("QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit"),
+    *("AssocMaxNodePerJobLimit", "AssocMaxWallDurationPerJobLimit"),
+)
 
 #: ReFrame's option with the site's own configuration.
 _CONFIG_FILE = ("-C", "--config-file")
