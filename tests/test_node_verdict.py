@@ -75,6 +75,26 @@ def test_the_prologs_script_reads_the_last_verdict(tmp_path: Path, line: str | N
     assert verdict_script(tmp_path, SLURMD_NODENAME="../n1").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("state", "drains"),
+    [("IDLE", True), ("DOWN*+DRAIN", False), ("MIXED+DRAIN", False), ("IDLE+MAINT", True)],
+)
+def test_a_health_check_drains_a_node_unless_it_is_drained(
+    tmp_path: Path, state: str, drains: bool
+):
+    """What the site writes of the node is no state."""
+    (tmp_path / "n1").write_text("no-go 2026-11-24T18:00:00Z slow\n")
+    scontrol, program = tmp_path / "scontrol", tmp_path / "node-verdict"
+    scontrol.write_text(f"""#!/bin/sh
+[ "$1" = update ] && echo "$@" || echo "NodeName=n1 State={state} Partitions=q Comment=was DRAINED"
+""")
+    program.write_text(SCRIPT.read_text().replace("PATH=", f"PATH={tmp_path}:", 1))
+    scontrol.chmod(0o755)
+    bare = {"SLURMD_NODENAME": "n1", "PLUMBLINE_VERDICTS": str(tmp_path)}
+    done = subprocess.run(["sh", program], env=bare, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("update nodename=n1 state=drain") == drains
+
+
 def test_a_no_go_of_another_system_stops_no_job(tmp_path: Path, monkeypatch):
     """Whose node has the same name, in a results folder that both share."""
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(tmp_path / "results"))
