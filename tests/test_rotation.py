@@ -66,6 +66,7 @@ def job(
     monkeypatch,
     racks: int = 1,
     options: tuple = (),
+    access: tuple = (),
     scheduler: str = "slurm",
     topology: str = "",
     **extras,
@@ -73,7 +74,7 @@ def job(
     answer(monkeypatch, topology)
     partition = SimpleNamespace(
         scheduler=SimpleNamespace(registered_name=scheduler),
-        access=["--partition=q"],
+        access=["--partition=q", *access],
         extras=extras,
     )
     of = SimpleNamespace(options=[], cli_options=[*options], pin_nodes=[])
@@ -119,6 +120,7 @@ def test_whether_racks_are_known(monkeypatch, topology: str, scheduler: str, kno
 ])  # fmt: skip
 def test_the_users_own_choice_counts(monkeypatch, option: str) -> None:
     assert job(monkeypatch, options=(option,), rotate_nodes=True) == []
+    assert job(monkeypatch, access=("--account=x", option), rotate_nodes=True) == []
     assert job(monkeypatch, options=("account=x", "wckey=y"), rotate_nodes=True) != []
 
 

@@ -62,7 +62,7 @@ def of_job(partition, job, number: int, racks: int, check: str) -> list[str]:
     """
     extras = partition.extras
     rotates = extras.get("rotate_nodes") or racks > 1
-    options = [*job.options, *job.cli_options]
+    options = [*partition.access, *job.options, *job.cli_options]
     if (
         partition.scheduler.registered_name not in SLURM
         or number < 2
