@@ -347,7 +347,8 @@ def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "access", [["--account=climate-prod", "--partition=q"], ["--partition=x", "-p", "q"]]
+    "access",
+    [["--account=climate-prod", "--partition=q"], ["--partition=x", "-p", "q"], ["-p", "q,other"]],
 )
 def test_nodes_of_slurms_partition_that_take_no_jobs(tmp_path: Path, monkeypatch, access: list):
     n1 = "echo 'NodeName=n1 State=DOWN+DRAIN Partitions=q,r Reason=fan broken [root@2026]'"

@@ -135,7 +135,7 @@ def of_sinfo(state: str, reason: str = "none", name: str = "n1", features: str =
 
 @pytest.mark.parametrize("state, up", [
     ("idle", True), ("allocated", True), ("mixed", True), ("completing", True), ("idle~", True),
-    ("reserved", True), ("planned", True), ("idle*", False), ("down*", False), ("down", False),
+    ("reserved", True), ("planned", True), ("blocked", True), ("idle*", False), ("down*", False), ("down", False),
     ("drained", False), ("draining", False), ("drained*", False), ("fail", False),
     ("unknown", False), ("maint", False), ("reboot^", False), ("no-such-state", False),
 ])  # fmt: skip
@@ -184,6 +184,7 @@ case "$*" in *--all*) printf %s '{line}' ;; esac
     ["--partition=q", "--qos=ABC-CPU"],
     ["--account=climate-prod", "-p q", "-C a"],
     ["--partition=other", "-pq"],
+    ["--partition=other,q"],
 ])  # fmt: skip
 def test_options_that_end_like_a_partition_or_a_constraint(monkeypatch, access: list):
     monkeypatch.setattr(slurm, "capture", ask({"sinfo": of_sinfo("idle"), "scontrol": ""}))

@@ -19,7 +19,7 @@ _FIELDS = "%N|%R|%X|%Y|%Z|%m|%G|%f|%T|%E"
 
 #: States of sinfo(1), "NODE STATE CODES", in which a node takes a job now or later. A suffix such
 #: as ``~`` (saving power) does not change that, except ``*``: the node does not respond.
-_UP = frozenset({"allocated", "completing", "idle", "mixed", "planned", "reserved"})
+_UP = frozenset({"allocated", "blocked", "completing", "idle", "mixed", "planned", "reserved"})
 _FLAGS = "*~#!%$@^+-"
 
 #: Options of sbatch(1). In others, such as --account=climate-prod, these letters mean nothing.
@@ -105,7 +105,7 @@ def members(access: Sequence[str], nodes: Iterable[SlurmNode]) -> dict[str, Slur
     :raises Fault: if that is not known.
     """
     queue = named_partition(access) or _default_partition()
-    selected = {node.name: node for node in nodes if node.partition == queue}
+    selected = {node.name: node for node in nodes if node.partition in queue.split(",")}
     if not selected:
         raise Fault(f"Slurm's partition {queue!r} has no node", code="scheduler.no-node")
     for found in _CONSTRAINT.findall(" ".join(access)):
@@ -119,8 +119,8 @@ def members(access: Sequence[str], nodes: Iterable[SlurmNode]) -> dict[str, Slur
 
 
 def named_partition(access: Sequence[str]) -> str:
-    """Return the partition that options of sbatch(1) name; empty if they name none. The last
-    counts."""
+    """Return the partition that options of sbatch(1) name, or several with commas; empty if they
+    name none. The last counts."""
     return next(reversed(_PARTITION.findall(" ".join(access))), "").strip("'\"")
 
 

@@ -167,11 +167,11 @@ def _end_preempted(job) -> None:
 
 def _unavailable(partition) -> list[str]:
     """Return the nodes of a ReFrame partition on Slurm that take no jobs now, with the reasons."""
-    queue = slurm.named_partition(partition.access)
+    queues = {*slurm.named_partition(partition.access).split(",")}
     nodes = [
         fields["NodeName"]
         for fields, _ in _nodes("")
-        if not queue or queue in fields.get("Partitions", "").split(",")
+        if queues == {""} or queues & {*fields.get("Partitions", "").split(",")}
     ]
     return _not_up(",".join(nodes)) if nodes else []
 
