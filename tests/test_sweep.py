@@ -20,6 +20,7 @@ import records
 from click.testing import CliRunner, Result
 from conftest import BIN, CHECKS, Testbed, codes_in, fault_of, records_of, stop
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
+from plumbline.check import session_files
 from plumbline.cli import main
 from plumbline.cli.sweep import expanded
 from plumbline.core import paths
@@ -135,8 +136,8 @@ def of_sinfo(state: str, reason: str = "none", name: str = "n1", features: str =
 
 @pytest.mark.parametrize("state, up", [
     ("idle", True), ("allocated", True), ("mixed", True), ("completing", True), ("idle~", True),
-    ("reserved", True), ("planned", True), ("blocked", True), ("idle*", False), ("down*", False), ("down", False),
-    ("drained", False), ("draining", False), ("drained*", False), ("fail", False),
+    ("reserved", True), ("planned", True), ("blocked", True), ("idle*", False), ("down*", False),
+    ("down", False), ("drained", False), ("draining", False), ("drained*", False), ("fail", False),
     ("unknown", False), ("maint", False), ("reboot^", False), ("no-such-state", False),
 ])  # fmt: skip
 def test_states(monkeypatch, state: str, up: bool):
@@ -303,8 +304,13 @@ def test_the_session_of_a_job_that_was_cut_off_is_not_taken_for_the_next_ones(
 def test_the_sweeps_exit_code(tmp_path: Path, monkeypatch, states: dict, down: list, code: int):
     made = swept(tmp_path, monkeypatch, **states)
     made.skipped = dict.fromkeys(down, "down*: it does not respond")
+    plans = []
+    read = session_files.read_plan
+    monkeypatch.setattr(session_files, "read_plan", lambda of: plans.append(of) or read(of))
     lines, found = sweep.report(made)
     assert found == code, lines
+    # Thousands of nodes have thousands of sessions: each is looked at, and read if it has ended.
+    assert len(plans) <= 2 * len(states)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ one job can, so no node is measured twice even if the submitting process is kill
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,8 +123,19 @@ class Sweep:
             (self.folder / "nodes").mkdir(parents=True, exist_ok=True)
             files.write_atomically(path, json.dumps(asdict(self), indent=1))
 
+    def states(self) -> dict[str, State]:
+        """Return the state of each node to measure; each plan is read once."""
+        sessions = defaultdict(list)
+        for folder, node in self._sessions():
+            sessions[node].append(folder)
+        return {node: self._state(node, sessions[node]) for node in self.nodes}
+
     def state(self, node: str) -> State:
-        """Return the state of a node, from its job's files and its session."""
+        """Return the state of a node."""
+        return self._state(node, self.sessions(node))
+
+    def _state(self, node: str, sessions: Iterable[Path]) -> State:
+        """Return the state of a node, from its job's files and its sessions, the newest first."""
         claim = self.claim(node)
         if not claim.is_dir():
             return State("not reached", "no job has started on it")
@@ -139,7 +152,7 @@ class Sweep:
             code = _text(claim / "code")
         if not code.isdigit():
             return State("failed", f"job {job or '?'} ended before its session did")
-        session, ended = self._session(node)
+        session, ended = self._session(node, sessions)
         if not ended:
             return State("failed", f"job {job or '?'}: its session did not end (exit code {code})",
                          int(code), session)  # fmt: skip
@@ -169,19 +182,22 @@ class Sweep:
 
     def sessions(self, node: str) -> Iterator[Path]:
         """Yield the folders of a node's sessions in this sweep, the newest first."""
+        return (folder for folder, of in self._sessions() if of == node)
+
+    def _sessions(self) -> Iterator[tuple[Path, str]]:
+        """Yield the folder and the node of each session in this sweep, the newest first."""
         for folder in reversed(session_files.sessions(paths.results())):
             # Only the day, since a node's clock may be slow.
             if folder.name[:8] < self.name[:8]:
                 break
             extras = _plan(folder).get("extras", {})
-            if (extras.get("sweep"), extras.get("node")) == (self.name, node):
-                yield folder
+            if extras.get("sweep") == self.name and "node" in extras:
+                yield folder, extras["node"]
 
-    def _session(self, node: str) -> tuple[str, bool]:
+    def _session(self, node: str, sessions: Iterable[Path]) -> tuple[str, bool]:
         """Return the session of a node's last job, and whether it has ended."""
-        nodes = self.claim(node).parent
-        before = {_text(cut / "session") for cut in nodes.glob(f"{node}.cut-*")}
-        for folder in self.sessions(node):
+        before = {_text(cut / "session") for cut in self._cut(node)}
+        for folder in sessions:
             if folder.name not in before:
                 return folder.name, (folder / "end.json").is_file()
         return "", False
@@ -192,9 +208,15 @@ class Sweep:
         The name of its session is stored there, so that it is not taken for the next job's.
         """
         claim = self.claim(node)
-        (claim / "session").write_text(self._session(node)[0], encoding="utf-8")
-        number = 1 + len([*claim.parent.glob(f"{node}.cut-*")])
-        claim.rename(claim.with_name(f"{node}.cut-{number}"))
+        session, _ = self._session(node, self.sessions(node))
+        (claim / "session").write_text(session, encoding="utf-8")
+        claim.rename(claim.with_name(f"{node}.cut-{len(self._cut(node)) + 1}"))
+
+    def _cut(self, node: str) -> list[Path]:
+        """Return the claims of a node that were moved aside."""
+        claim = self.claim(node)
+        names = (claim.with_name(f"{node}.cut-{number}") for number in itertools.count(1))
+        return [*itertools.takewhile(Path.is_dir, names)]
 
     def lock(self) -> fasteners.InterProcessLock:
         """Return the lock of the sweep, acquired.
@@ -320,7 +342,7 @@ def run(sweep: Sweep, budget: float = 0) -> int:
 
     lock = sweep.lock()
     try:
-        states = {node: sweep.state(node) for node in sweep.nodes}
+        states = sweep.states()
         for node, state in states.items():
             if state.kind == "failed":
                 sweep.clear(node)
@@ -342,7 +364,7 @@ def report(sweep: Sweep) -> tuple[list[str], int]:
     The code is 1 if a node's session found a fault, 2 if one is inconclusive or skipped a test case
     that would run, or a node was not measured, also if it was skipped, else 0.
     """
-    states = {node: sweep.state(node) for node in sweep.nodes}
+    states = sweep.states()
     lines = [
         f"{node}: {state.kind}: {one_line(state.message)}"
         + (f" (session {state.session})" if state.session else "")
