@@ -415,13 +415,16 @@ def test_the_cases_that_would_run_are_known_before_the_first_job(testbed: Testbe
 def test_two_at_once_are_refused(tmp_path: Path, monkeypatch):
     """Of one sweep."""
     made = swept(tmp_path, monkeypatch, n1=("", ""))
+    made.named = True
+    made.write()
     code = "import sys, time; from plumbline.operate import sweep; from pathlib import Path\n" \
            "s = sweep.Sweep.read(Path(sys.argv[1])); l = s.lock(); print('held', flush=True)\n" \
            "time.sleep(60)"  # fmt: skip
     other = subprocess.Popen([sys.executable, "-c", code, made.folder], stdout=subprocess.PIPE)
     try:
         assert other.stdout.readline() == b"held\n"
-        fault_of(made.lock, "session.already-running")
+        fault_of(lambda: sweep.run(sweep.resume(made.name, 9)), "session.already-running")
+        assert sweep.Sweep.read(made.folder) == made
     finally:
         other.kill()
         other.communicate()

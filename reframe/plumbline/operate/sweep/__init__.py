@@ -301,7 +301,8 @@ def create(
 
 
 def resume(name: str, jobs: int | None) -> Sweep:
-    """Return a sweep that was cut off, with the nodes that are up now.
+    """Return a sweep that was cut off, with the nodes that are up now. It is not stored yet:
+    another process may be running it.
 
     :raises Fault: if there is no such sweep.
     """
@@ -316,7 +317,6 @@ def resume(name: str, jobs: int | None) -> Sweep:
         nodes = dict.fromkeys([*found.nodes, *up])
         found.nodes = [node for node in nodes if node not in found.skipped]
     found.jobs = jobs or found.jobs
-    found.write()
     return found
 
 
