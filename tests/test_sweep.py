@@ -186,6 +186,8 @@ case "$*" in *--all*) printf %s '{line}' ;; esac
     ["--account=climate-prod", "-p q", "-C a"],
     ["--partition=other", "-pq"],
     ["--partition=other,q"],
+    ["--partition=q", "--constraint=c|a"],
+    ["--partition=q", "--constraint=c", "-C a"],
 ])  # fmt: skip
 def test_options_that_end_like_a_partition_or_a_constraint(monkeypatch, access: list):
     monkeypatch.setattr(slurm, "capture", ask({"sinfo": of_sinfo("idle"), "scontrol": ""}))
@@ -194,7 +196,7 @@ def test_options_that_end_like_a_partition_or_a_constraint(monkeypatch, access: 
 
 @pytest.mark.parametrize("access, code, name", [
     (["--partition=elsewhere"], "scheduler.no-node", "'elsewhere'"),
-    (["--partition=q", "--constraint=a|b"], "scheduler.unsupported", "--constraint=a|b"),
+    (["--partition=q", "--constraint=a|b&c"], "scheduler.unsupported", "--constraint=a|b&c"),
     ([], "scheduler.no-partition", ""),
 ])  # fmt: skip
 def test_nodes_that_are_not_known_are_a_fault(monkeypatch, access: list, code: str, name: str):

@@ -108,13 +108,20 @@ def members(access: Sequence[str], nodes: Iterable[SlurmNode]) -> dict[str, Slur
     selected = {node.name: node for node in nodes if node.partition in queue.split(",")}
     if not selected:
         raise Fault(f"Slurm's partition {queue!r} has no node", code="scheduler.no-node")
-    for found in _CONSTRAINT.findall(" ".join(access)):
-        features = re.split("[&,]", found.strip("'\""))
+    # The last one counts.
+    for found in _CONSTRAINT.findall(" ".join(access))[-1:]:
+        text = found.strip("'\"")
+        features = re.split("[|]" if "|" in text else "[&,]", text)
         if not all(map(is_shell_safe, features)):
             raise Fault(
                 f"--constraint={found} cannot be resolved to nodes", code="scheduler.unsupported"
             )
-        selected = {n: node for n, node in selected.items() if {*features} <= {*node.features}}
+        enough = any if "|" in text else all
+        selected = {
+            name: node
+            for name, node in selected.items()
+            if enough(feature in node.features for feature in features)
+        }
     return dict(sorted(selected.items(), key=lambda item: natural(item[0])))
 
 
