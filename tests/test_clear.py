@@ -14,12 +14,14 @@ import cluster
 import numpy as np
 import pytest
 from bench.clear import Site, outcomes
+from conftest import fault_of
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.analysis import clear
 from plumbline.analysis.clear import comparison
 from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
 from plumbline.operate import sweep as sweeps
+from plumbline.site import slurm
 from records import figure
 from test_node_verdict import SCRIPT, hook
 from weekly import FIGURES, Fleet, fleet_  # noqa: F401 - fixtures
@@ -359,6 +361,32 @@ def test_what_cannot_be_judged_is_refused(fleet: Fleet, words: list[str], code: 
     fleet.weeks(2)
     done = fleet.plumbline("clear", *words)
     assert (done.code, done.codes) == (2, [code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("node", "reservation", "code"),
+    [
+        ("n1", "", "scheduler.no-node"),
+        # Whose name is another one for Slurm, and which is not in the reservation.
+        ("N2", "", "input.unknown-name"),
+        ("n1", "m1", "input.unknown-name"),
+    ],
+)
+def test_only_a_node_that_slurm_has_is_to_be_reserved(monkeypatch, node, reservation, code):
+    answers = {
+        "sinfo": "".join(f"n{n}|q|1|4|1|1|(null)|a|{state}|none\n"
+                         for n, state in enumerate(("drained", "idle"), 1)),
+        "reservation": "ReservationName=m1 Nodes=n2 Flags=MAINT State=ACTIVE\n",
+        "hostnames": "n2\n",
+    }  # fmt: skip
+    monkeypatch.setattr(
+        slurm, "capture", lambda *words, **_: answers[next(w for w in words if w in answers)]
+    )
+    monkeypatch.setattr(sweeps, "create", lambda *_: None)
+    partition = {"name": "p", "access": ["--partition=q"]}
+    monkeypatch.setattr(sweeps, "partition_of", lambda *_: partition)
+    place = ("alder", "p")
+    fault_of(lambda: operating.sweep_of([node], place, [], 1, reservation, None), code)
 
 
 def test_peers_are_nodes_of_the_same_system(monkeypatch):

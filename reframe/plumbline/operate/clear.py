@@ -16,9 +16,9 @@ from pathlib import Path
 
 from plumbline.analysis.clear import Clearance
 from plumbline.core import files, paths
-from plumbline.core.errors import Fault, WrongOption
+from plumbline.core.errors import Fault, UnknownName, WrongOption
 from plumbline.core.process import one_line
-from plumbline.core.text import pluralize, shorten
+from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.rows import NodeRow
 from plumbline.operate import sweep as sweeps
@@ -70,17 +70,22 @@ def sweep_of(
 ) -> Sweep:
     """Return the sweep that measures these nodes so many times, all at once.
 
-    :raises Fault: if Slurm would not start a job on a node, as on one that is drained.
+    :raises Fault: if Slurm would not start a job on a node, as on one that is drained, or does not
+        have it there.
     """
     repeats = [f"--repeat={repeat}"] if repeat > 1 else []
     sweep = sweeps.create(*place, [*arguments, *repeats], reservation, len(nodes), seconds, nodes)
     up, down = available(sweeps.partition_of(*place), reservation)
     if out := [node for node in nodes if node not in up]:
-        why = down.get(out[0], "not among its nodes")
+        if out[0] not in down:
+            where = f" in reservation {reservation}" if reservation else ""
+            raise UnknownName(
+                f"{place[0]}:{place[1]}: no node {out[0]}{where}; {suggest(out[0], [*up, *down])}"
+            )
         name = f"clear-{out[0]}"
         raise Fault(
-            f"{place[0]}:{place[1]}: {out[0]}: {why}: Slurm starts no job on it. Reserve it, and "
-            f"resume it there:\n"
+            f"{place[0]}:{place[1]}: {out[0]}: {down[out[0]]}: Slurm starts no job on it. "
+            f"Reserve it, and resume it there:\n"
             f"  scontrol create reservation reservationname={name} nodes={out[0]} users=$USER "
             f"starttime=now duration=120 flags=maint,ignore_jobs\n"
             f"  scontrol update nodename={out[0]} state=resume\n"
