@@ -306,6 +306,24 @@ def test_a_job_that_slurms_accounting_has_as_preempted(
     assert (getattr(job.exception, "code", None) == "job.preempted") == ends
 
 
+@pytest.mark.parametrize("sacct", [NO_CONTROLLER, None])
+def test_a_job_without_slurms_accounting(tmp_path: Path, monkeypatch, sacct: str | None):
+    """Which does not answer, or whose command is not installed."""
+    monkeypatch.setattr(runtime, "temp_environment", lambda **_: contextlib.nullcontext())
+    job = job_of(SlurmJobScheduler, tmp_path, monkeypatch)
+    job.scheduler._max_sacct_failures = 0
+    reframe_patches.update_job(job, submit_time=0)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if sacct:
+        command(tmp_path / "sacct", sacct)
+    command(tmp_path / "scontrol", shown("RUNNING"))
+    job.scheduler.poll(job)
+    assert job.state == "RUNNING" and "accounting" in lost.notes[0]
+    command(tmp_path / "scontrol", shown("COMPLETED"))
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and len(lost.notes) == 1
+
+
 @pytest.mark.parametrize(("cancels", "state"), [(False, "COMPLETED"), (True, "CANCELLED")])
 def test_a_job_that_slurm_has_forgotten(tmp_path: Path, slurm_job: Job, cancels: bool, state: str):
     reframe_patches.update_job(slurm_job, is_cancelling=cancels)

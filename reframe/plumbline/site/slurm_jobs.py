@@ -61,9 +61,11 @@ def _by_sacct(_, jobs: list, poll: Callable[[], None]) -> None:
     failed = False
     try:
         poll()
-    except SpawnedProcessError as err:
+    except (OSError, SpawnedProcessError) as err:
+        # The former where sacct(1) is not installed.
         failed = True
-        message = f"Slurm's accounting does not answer ({last_line(err.stderr)})"
+        why = last_line(getattr(err, "stderr", "") or str(err))
+        message = f"Slurm's accounting does not answer ({why})"
         note(f"{message}: the states of jobs are its controller's")
     for job in jobs:
         job.misses = 0 if job.state else getattr(job, "misses", 0) + 1
