@@ -274,7 +274,8 @@ def test_duets_are_in_no_series(bench: Bench, lost: tuple[Done, dict]):
 
 
 def test_the_same_environment_against_itself_is_a_go(bench: Bench):
-    done = bench.measure("good", "good", "--samples=6")
+    partition = f"--system={bench.bed.name}:node"
+    done = bench.measure("good", "good", "--samples=6", partition)
     assert done.code == 0, done.output
     assert bench.found["verdict"] == "go"
     assert {f["environment"] for f in bench.found["figures"]} == {"good"}

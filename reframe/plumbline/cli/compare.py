@@ -141,4 +141,6 @@ def _measured(
     )
     if session.current is None or not session.current.records:
         sys.exit(2)
-    return replace(select, sessions=(session.current.name,))
+    # ReFrame also takes a partition: system:partition.
+    system = select.system.partition(":")[0]
+    return replace(select, system=system, sessions=(session.current.name,))
