@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from plumbline.check import duet, record
 from plumbline.check.duet import Side
 from plumbline.check.record import DUET, SIDES
 from plumbline.core.errors import Fault
+from plumbline.site.lost import Lost
 
 PINGPONG = ["-n", "imb_p2p.*PingPong"]
 OUTPUTS = STANDINS / "outputs"
@@ -318,6 +320,24 @@ def test_a_side_that_fails_makes_both_invalid(bench: Bench):
         ("broken", "invalid", "output.exit-code"),
         ("good", "invalid", "duet.other-side-failed"),
     }
+
+
+def test_a_job_that_the_scheduler_ends_is_an_error_of_both_sides(monkeypatch):
+    error = Lost("Slurm reports TIMEOUT", "8")
+    ended = SimpleNamespace(
+        testcase=None, aborted=False, exc_info=(Lost, error, None),
+        check=SimpleNamespace(_job=None, job=SimpleNamespace(jobid="8")),
+    )  # fmt: skip
+    failed = []
+    other = SimpleNamespace(
+        check=SimpleNamespace(), fail=failed.append,
+        **dict.fromkeys(("skipped", "failed", "aborted", "xfailed"), False),
+    )  # fmt: skip
+    both = duet.Duet("good", "same")
+    monkeypatch.setattr(duet, "key_of", lambda _: "key")
+    both.others["key"] = both._tasks["key"] = other
+    both.finish(ended)
+    assert failed == [ended.exc_info]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reframe.core.exceptions import TaskExit
+from reframe.core.exceptions import JobError, TaskExit
 from reframe.core.runtime import runtime
 from reframe.frontend.executors import RegressionTask, TaskEventListener, TestCase
 from reframe.utility import nodelist_abbrev, nodelist_expand
@@ -329,6 +329,10 @@ class Duet:
             other.skip((type(why), why, None))
         else:
             reframe_patches.share_job(other.check, task.check)
+            if isinstance(task.exc_info[1], JobError):
+                # ReFrame raises the error of a job once.
+                other.fail(task.exc_info)
+                return
             with contextlib.suppress(TaskExit):
                 for phase in (other.run_wait, other.sanity, other.performance):
                     phase()
