@@ -320,6 +320,7 @@ def test_a_side_that_fails_makes_both_invalid(bench: Bench):
         ("broken", "invalid", "output.exit-code"),
         ("good", "invalid", "duet.other-side-failed"),
     }
+    assert any(": 0 jobs " in note for note in bench.found["notes"]), bench.found["notes"]
 
 
 def test_a_job_that_the_scheduler_ends_is_an_error_of_both_sides(monkeypatch):

@@ -14,7 +14,7 @@ by more than their runs explain:
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -163,7 +163,10 @@ def compare_duets(
             for session, case in planned
         ],
     )  # fmt: skip
-    jobs = len({(record.session, record.check) for record in records})
+    measured = Counter(
+        (one.session, one.partition, one.check) for one in records if one.result in MEASURED
+    )
+    jobs = sum(sides == len(SIDES) for sides in measured.values())
     found.notes.append(
         f"before is {first}, after is {second}: {pluralize(jobs, 'job')} ran both in turns; a job "
         f"counts as a session"
