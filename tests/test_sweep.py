@@ -196,6 +196,7 @@ def test_options_that_end_like_a_partition_or_a_constraint(monkeypatch, access: 
 
 @pytest.mark.parametrize("access, code, name", [
     (["--partition=elsewhere"], "scheduler.no-node", "'elsewhere'"),
+    (["--partition=q", "-M other"], "scheduler.unsupported", "--clusters"),
     (["--partition=q", "--constraint=a|b&c"], "scheduler.unsupported", "--constraint=a|b&c"),
     ([], "scheduler.no-partition", ""),
 ])  # fmt: skip
@@ -509,6 +510,17 @@ def test_another_scheduler_is_refused(system: Testbed, scheduler: str):
         done = swept_by("--system", system.name, "node", *nodes_option)
         assert (done.exit_code, codes_in(done.stderr)) == (2, ["scheduler.unsupported"])
         assert scheduler in done.stderr
+
+
+@pytest.mark.parametrize("partition", [
+    {"access": ["--partition=q", "--clusters=other"]},
+    {"sched_options": {"slurm_multi_cluster_mode": ["other"]}},
+])  # fmt: skip
+def test_a_partition_of_another_cluster_is_refused(system: Testbed, partition: dict):
+    """Its jobs would not be among those of this cluster, and so have ended."""
+    system.write(scheduler="slurm", launcher="srun", **partition)
+    done = swept_by("--system", system.name, "node", "--nodes", "n[1-2]")
+    assert (done.exit_code, codes_in(done.stderr)) == (2, ["scheduler.unsupported"])
 
 
 def test_a_sweep_of_what_is_not_there_is_refused(system: Testbed):

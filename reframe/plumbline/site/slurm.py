@@ -104,6 +104,11 @@ def members(access: Sequence[str], nodes: Iterable[SlurmNode]) -> dict[str, Slur
 
     :raises Fault: if that is not known.
     """
+    if names_clusters(access):
+        raise Fault(
+            "--clusters in `access`: nodes of another cluster are not known here",
+            code="scheduler.unsupported",
+        )
     queue = named_partition(access) or _default_partition()
     selected = {node.name: node for node in nodes if node.partition in queue.split(",")}
     if not selected:
@@ -123,6 +128,11 @@ def members(access: Sequence[str], nodes: Iterable[SlurmNode]) -> dict[str, Slur
             if enough(feature in node.features for feature in features)
         }
     return dict(sorted(selected.items(), key=lambda item: natural(item[0])))
+
+
+def names_clusters(access: Sequence[str]) -> bool:
+    """Return whether options of sbatch(1) send jobs to a cluster by its name."""
+    return _CLUSTERS.search(" ".join(access)) is not None
 
 
 def named_partition(access: Sequence[str]) -> str:
@@ -187,7 +197,7 @@ def partitions() -> dict[str, dict[str, str]] | None:
 def unknown_partitions(access: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the partitions that options of sbatch(1) name and this cluster does not have, and
     those that it has, also for other users. There is none of the first if Slurm does not answer."""
-    if _CLUSTERS.search(" ".join(access)):
+    if names_clusters(access):
         return [], []
     known = (capture("sinfo", "--all", "--noheader", "--format=%R") or "").split()
     named = [name for name in named_partition(access).split(",") if name]

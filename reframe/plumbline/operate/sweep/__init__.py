@@ -275,6 +275,14 @@ def create(
             f"partition {partition}: its scheduler is {found['scheduler']}: a sweep needs Slurm",
             code="scheduler.unsupported",
         )
+    options = found.get("sched_options") or {}
+    if slurm.names_clusters(found.get("access", [])) or options.get("slurm_multi_cluster_mode"):
+        raise Fault(
+            f"partition {partition}: its jobs go to other clusters (--clusters, "
+            f"slurm_multi_cluster_mode), whose nodes and jobs are not known here: sweep it with a "
+            f"system file without them, on a host of that cluster",
+            code="scheduler.unsupported",
+        )
     chosen, skipped = (nodes, {}) if nodes else available(found, reservation)
     if not chosen:
         reasons = "; ".join(f"{node}: {why}" for node, why in skipped.items())
