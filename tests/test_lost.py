@@ -369,11 +369,17 @@ def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):
     [["--account=climate-prod", "--partition=q"], ["--partition=x", "-p", "q"], ["-p", "q,other"]],
 )
 def test_nodes_of_slurms_partition_that_take_no_jobs(tmp_path: Path, monkeypatch, access: list):
-    n1 = "echo 'NodeName=n1 State=DOWN+DRAIN Partitions=q,r Reason=fan broken [root@2026]'"
-    n2 = "echo 'NodeName=n2 State=DOWN Partitions=x'"
+    (tmp_path / "nodes").write_text(
+        "NodeName=n1 State=DOWN+DRAIN Partitions=q,r Reason=fan broken [root@2026]\n"
+        "NodeName=n2 State=DOWN Partitions=x\n"
+        "NodeName=n3 State=IDLE+MAINTENANCE+RESERVED Partitions=q\n"
+        "NodeName=n4 State=DOWN Partitions=q\n"
+        "NodeName=n5 State=ALLOCATED Partitions=q\n"
+    )
     # q is hidden.
-    hides = 'case "$*" in --all*) ;; *) exit ;; esac'
-    command(tmp_path / "scontrol", f'{hides}; case "$*" in *" n1") {n1};; *) {n1}; {n2};; esac')
+    listed = f'for n in ${{5:-1 2 3 4 5}}; do grep "NodeName=n*$n " {tmp_path}/nodes; done'
+    command(tmp_path / "scontrol", f"IFS=' ,'; [ $1 = --all ] && {listed}")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = slurm_jobs._unavailable(SimpleNamespace(access=access))
-    assert found == ["n1 is DOWN+DRAIN: fan broken"]
+    # n4 is measured, as with --distribute=all.
+    found = slurm_jobs._unavailable(SimpleNamespace(access=access), ["n4"])
+    assert found == ["n1 is DOWN+DRAIN: fan broken", "n3 is IDLE+MAINTENANCE+RESERVED"]

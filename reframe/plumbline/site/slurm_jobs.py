@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import reframe.utility.osext as osext
 from reframe.core.exceptions import JobError, SpawnedProcessError
@@ -24,6 +24,9 @@ from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wra
 LOST = frozenset(
     ["BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"]
 )
+
+#: States of scontrol(1) in which a node takes no jobs, as a pattern.
+_NOT_UP = "DOWN|DRAIN|FAIL|NOT_RESPONDING"
 
 #: Consecutive polls in which sacct(1) may not list a job before the controller is asked: it does
 #: not list a job at once after its submission, and none if the clocks are a day apart.
@@ -110,12 +113,12 @@ def end_of(job) -> str:
     return state
 
 
-def _not_up(nodes: str) -> list[str]:
-    """Return the nodes that take no jobs, each with the controller's reason."""
+def _not_up(nodes: str, states: str = _NOT_UP) -> list[str]:
+    """Return the nodes in one of these states, each with the controller's reason."""
     return [
         f"{fields['NodeName']} is {fields['State']}{reason}"
         for fields, reason in _nodes(nodes)
-        if re.search("DOWN|DRAIN|FAIL|NOT_RESPONDING", fields["State"])
+        if re.search(states, fields["State"])
     ]
 
 
@@ -167,24 +170,27 @@ def _end_preempted(job) -> None:
     update_job(job, state="CANCELLED", exception=lost)
 
 
-def _unavailable(partition) -> list[str]:
-    """Return the nodes of a ReFrame partition on Slurm that take no jobs now, with the reasons."""
+def _unavailable(partition, measured: Collection[str]) -> list[str]:
+    """Return the nodes of a ReFrame partition on Slurm that take no jobs now or are reserved, with
+    the reasons, except those that are measured."""
     queues = {*slurm.named_partition(partition.access).split(",")}
     nodes = [
         fields["NodeName"]
         for fields, _ in _nodes("")
-        if queues == {""} or queues & {*fields.get("Partitions", "").split(",")}
+        if (queues == {""} or queues & {*fields.get("Partitions", "").split(",")})
+        and fields["NodeName"] not in measured
     ]
-    return _not_up(",".join(nodes)) if nodes else []
+    return _not_up(",".join(nodes), f"{_NOT_UP}|MAINT|RESERVED") if nodes else []
 
 
 def skipped_nodes(testcases) -> list[str]:
-    """Return the nodes that take no jobs, so that ``--distribute`` skips them: a line a
-    partition."""
+    """Return the nodes that take no jobs or are reserved, so that ``--distribute`` skips them: a
+    line a partition."""
     partitions = {
-        case.partition.fullname: case.partition
+        case.partition.fullname: (case.partition, pinned.others)
         for case in testcases
-        if pinned_to(case.check) and case.partition.scheduler.registered_name in ("slurm", "squeue")
+        if (pinned := pinned_to(case.check))
+        and case.partition.scheduler.registered_name in ("slurm", "squeue")
     }
-    found = {name: _unavailable(partition) for name, partition in partitions.items()}
+    found = {name: _unavailable(*distributed) for name, distributed in partitions.items()}
     return [f"{name}: not measured: {'; '.join(nodes)}" for name, nodes in found.items() if nodes]
