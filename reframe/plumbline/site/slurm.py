@@ -178,7 +178,8 @@ def _shown(what: str) -> list[dict[str, str]] | None:
 def fields_of(line: str) -> dict[str, str]:
     """Return the fields of a line of ``scontrol --oneliner``: name -> value, of a text its first
     word."""
-    return dict(word.split("=", 1) for word in line.split() if "=" in word)
+    # The first of a name counts: a comment or a reason, which come last, may have any words.
+    return dict(word.split("=", 1) for word in reversed(line.split()) if "=" in word)
 
 
 def partitions() -> dict[str, dict[str, str]] | None:
