@@ -95,7 +95,9 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
     except Fault as err:
         raise Fault(f"--before {err}", code=err.code) from None
     known = operating.known_nodes()
-    place = operating.place_of(names, known, system or "", partition)
+    # ReFrame also takes system:partition.
+    system, _, within = (system or "").partition(":")
+    place = operating.place_of(names, known, system, partition or within)
     sweep = None
     if not no_measure:
         with session_output(form, output):
