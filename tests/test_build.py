@@ -602,6 +602,8 @@ def mirrored(site: Site, tmp_path: Path) -> tuple[Site, Path]:
     assert done.code == 0, done.output
     folder = tmp_path / "mirror"
     for name, pin in pins.items():
+        # As in a checkout that somebody cloned.
+        subprocess.run(["git", "-C", site.root / name, "tag", pin["tag"]], check=True)
         mirror._copy_commit(folder / "git" / f"{name}.git", name, pin, tmp_path / "log", print)
     source = folder / "_source-cache" / "git" / "x" / "y.git" / "c0ffee.tar.gz"
     source.parent.mkdir(parents=True)

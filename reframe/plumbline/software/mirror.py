@@ -55,7 +55,9 @@ def _copy_commit(
         return
     report(f"{name} {pin['tag']}")
     source = [f"file://{spack.checkout(name)}", f"{pin['commit']}:refs/tags/{pin['tag']}"]
-    if not spack.make_repository(bare, log, ["--bare"], ["fetch", "-q", "--depth=1", *source]):
+    # A checkout that somebody cloned has the tag too, and git would fetch both.
+    fetch = ["fetch", "-q", "--depth=1", "--no-tags", *source]
+    if not spack.make_repository(bare, log, ["--bare"], fetch):
         raise Fault(f"{bare}: {name} could not be copied; see {log}", code="spack.not-fetched")
 
 
