@@ -6,6 +6,7 @@ What the real one does with the same commands is shown by test_spack.py, where t
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -605,10 +606,13 @@ def mirrored(site: Site, tmp_path: Path) -> tuple[Site, Path]:
         # As in a checkout that somebody cloned.
         subprocess.run(["git", "-C", site.root / name, "tag", pin["tag"]], check=True)
         mirror._copy_commit(folder / "git" / f"{name}.git", name, pin, tmp_path / "log", print)
-    source = folder / "_source-cache" / "git" / "x" / "y.git" / "c0ffee.tar.gz"
-    source.parent.mkdir(parents=True)
-    source.write_bytes(b"sources")
-    sources = {str(source.relative_to(folder)): spack.sha256(source)}
+    digest = hashlib.sha256(b"sources").hexdigest()
+    by_commit, by_checksum = "git/x/y.git/c0ffee.tar.gz", f"archive/{digest[:2]}/{digest}.tar.gz"
+    for name in (by_commit, by_checksum, "archive/md/5.tar.gz"):
+        source = folder / "_source-cache" / name
+        source.parent.mkdir(parents=True)
+        source.write_bytes(b"sources")
+    sources = {f"_source-cache/{by_commit}": digest}
     contents = {"pins": pins, "environments": {site.name: "d"}, "sources": sources}
     (folder / "plumbline.json").write_text(json.dumps(contents))
     return site, folder
@@ -651,33 +655,46 @@ def test_mirror_with_a_changed_source(mirrored: tuple[Site, Path]):
     """A source that a recipe names by a commit has no checksum of Spack's: the mirror's own."""
     site, folder = mirrored
     assert site.plumbline("mirror", "use", folder).code == 0
-    (source,) = (folder / "_source-cache" / "git").glob("**/*.tar.gz")
-    source.write_bytes(b"other")
-    for done in (site.build(), site.plumbline("mirror", "use", folder)):
-        assert (done.code, done.codes[0]) == (2, "spack.wrong-mirror")
-        assert f"{source}: " in done.err
+    for source in sources_of(folder):
+        source.write_bytes(b"other")
+        used = site.plumbline("mirror", "use", folder)
+        assert (used.code, used.codes) == (2, ["spack.wrong-mirror"])
+        assert f"{source}: " in used.err
+        if "git" in source.parts:
+            done = site.build()
+            assert (done.code, done.codes[0]) == (2, "spack.wrong-mirror")
+            assert f"{source}: " in done.err
+        source.write_bytes(b"sources")
     assert site.starts == []
+
+
+def sources_of(folder: Path) -> list[Path]:
+    """The sources of a mirror whose SHA-256 is known."""
+    sources = (folder / "_source-cache").glob("**/*.tar.gz")
+    return [source for source in sources if source.name != "5.tar.gz"]
 
 
 def test_mirror_that_is_made_again_has_no_source_that_was_cut_off_or_changed(
     mirrored: tuple[Site, Path], monkeypatch: pytest.MonkeyPatch
 ):
-    """As Spack keeps what is there. A source that is as listed is not fetched again."""
+    """As Spack keeps what is there. A source that is as it was fetched is not fetched again."""
     site, folder = mirrored
     monkeypatch.setattr(mirror, "_wheels", lambda *_: None)
-    (source,) = (folder / "_source-cache" / "git").glob("**/*.tar.gz")
     contents = folder / "plumbline.json"
     listed = contents.read_text()
+    sources = sources_of(folder)
     for cut_off in (True, False):
         if cut_off:
             contents.write_text(json.dumps(json.loads(listed) | {"sources": {}}))
-        source.write_bytes(b"half")
+        for source in sources:
+            source.write_bytes(b"half")
         done = site.plumbline("mirror", "create", folder, site.name)
-        assert (done.code, source.read_bytes()) == (0, b"sources"), done.output
+        assert done.code == 0, done.output
+        assert [source.read_bytes() for source in sources] == [b"sources"] * 2
         assert json.loads(contents.read_text())["sources"] == json.loads(listed)["sources"]
-    before = source.stat().st_mtime_ns
+    before = [source.stat().st_mtime_ns for source in sources]
     assert site.plumbline("mirror", "create", folder, site.name).code == 0
-    assert source.stat().st_mtime_ns == before
+    assert [source.stat().st_mtime_ns for source in sources] == before
     assert site.plumbline("mirror", "use", folder).code == 0
 
 

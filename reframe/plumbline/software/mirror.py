@@ -37,7 +37,7 @@ def create(folder: Path, wanted: list[Environment], report: Callable[[str], None
         for name, pin in environments.pins().items():
             _copy_commit(folder / "git" / f"{name}.git", name, pin, log, report)
         _wheels(folder / "wheels", log, report)
-        _remove_unlisted(folder, report)
+        _remove_altered(folder, report)
         complete = spack.contents(folder)["environments"]
         for environment in wanted:
             complete[environment.name] = _sources(folder, environment, log, report)
@@ -77,18 +77,15 @@ def _wheels(folder: Path, log: Path, report: Callable[[str], None]) -> None:
                 )
 
 
-def _remove_unlisted(folder: Path, report: Callable[[str], None]) -> None:
-    """Remove the sources without a checksum that are not as the mirror's list has them.
+def _remove_altered(folder: Path, report: Callable[[str], None]) -> None:
+    """Remove the sources that are not what was fetched.
 
     Spack fetches only files that are not there, and a mirror that was interrupted has half a file.
     """
-    listed = spack.contents(folder)["sources"]
-    for name in spack.by_commit(folder):
-        path = folder / name
-        if listed.get(name) != spack.sha256(path):
-            report(f"{path}: not as listed in {CONTENTS}: fetching it again")
-            with files.writing(path, "cannot be removed ({}): remove it"):
-                path.unlink()
+    for path in spack.altered_sources(folder, archives=True):
+        report(f"{path}: not the file that was fetched: fetching it again")
+        with files.writing(path, "cannot be removed ({}): remove it"):
+            path.unlink()
 
 
 def _sources(
@@ -145,7 +142,7 @@ def _require_mirror(folder: Path) -> None:
             f"create`",
             code="spack.wrong-mirror",
         )
-    spack.verify_sources(folder)
+    spack.verify_sources(folder, archives=True)
     for name, pin in environments.pins().items():
         if not spack.has_commit(folder / "git" / f"{name}.git", pin):
             raise Fault(

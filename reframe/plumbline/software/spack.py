@@ -33,6 +33,9 @@ from plumbline.software import environments
 #: The file in a mirror that lists its contents.
 CONTENTS = "plumbline.json"
 
+#: Hexadecimal digits of a SHA-256; recipes may have other checksums too.
+SHA256_DIGITS = 64
+
 #: Seconds that a host has to answer, and that git waits for a stalled transfer.
 TIMEOUT = 10
 
@@ -109,19 +112,32 @@ def by_commit(folder: Path) -> list[str]:
     return [str(path.relative_to(folder)) for path in files if path.is_file()]
 
 
-def verify_sources(folder: Path) -> None:
-    """Compare the sources without a checksum with the digests in the mirror's list.
+def altered_sources(folder: Path, archives: bool) -> Iterator[Path]:
+    """Yield the sources of a mirror that are not what was fetched.
 
-    :raises Fault: if one differs.
+    :arg archives: whether those that Spack itself verifies, whose names are their SHA-256, count.
     """
     digests = contents(folder)["sources"]
     for name in by_commit(folder):
         if digests.get(name) != sha256(folder / name):
-            raise Fault(
-                f"{folder / name}: changed since the mirror was made ({CONTENTS}): nothing is "
-                f"built from it; copy the mirror again",
-                code="spack.wrong-mirror",
-            )
+            yield folder / name
+    for path in sorted((folder / "_source-cache" / "archive").glob("*/*")) if archives else ():
+        digest = path.name.partition(".")[0]
+        if len(digest) == SHA256_DIGITS and path.is_file() and sha256(path) != digest:
+            yield path
+
+
+def verify_sources(folder: Path, archives: bool = False) -> None:
+    """Check the sources of a mirror; see :func:`altered_sources`.
+
+    :raises Fault: if one is not what was fetched.
+    """
+    for path in altered_sources(folder, archives):
+        raise Fault(
+            f"{path}: not the file that was fetched, as its SHA-256 differs: nothing is built from "
+            f"it; copy the mirror again",
+            code="spack.wrong-mirror",
+        )
 
 
 def sha256(path: Path) -> str:
