@@ -698,6 +698,22 @@ def test_mirror_that_is_made_again_has_no_source_that_was_cut_off_or_changed(
     assert site.plumbline("mirror", "use", folder).code == 0
 
 
+def test_source_without_a_checksum_that_spack_cached_is_not_used(
+    mirrored: tuple[Site, Path], monkeypatch: pytest.MonkeyPatch
+):
+    """It may be half a file of a build that was interrupted, and Spack would take it unchecked."""
+    site, folder = mirrored
+    monkeypatch.setattr(mirror, "_wheels", lambda *_: None)
+    cached = site.root / "cache" / "sources" / "_source-cache"
+    for words in (["build", site.name], ["mirror", "create", folder, site.name]):
+        for name in ("git/x/y.git/c0ffee.tar.gz", "archive/md/5.tar.gz"):
+            (cached / name).parent.mkdir(parents=True, exist_ok=True)
+            (cached / name).write_bytes(b"half")
+        done = site.plumbline(*words)
+        assert done.code == 0, done.output
+        assert [path.name for path in cached.glob("**/*.tar.gz")] == ["5.tar.gz"]
+
+
 def test_folder_that_is_no_mirror(mirrored: tuple[Site, Path]):
     """Without a list, with half of one, with another list; without the packages."""
     site, folder = mirrored

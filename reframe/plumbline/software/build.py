@@ -133,15 +133,14 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
     :raises Fault: if it fails, or if a package could not be built; the others can be used then.
     """
     with spack.locked(report):
-        mirror = spack.mirror()
+        spack.mirror()  # one in use that is lost is a fault, even if all is built
         previous = find_built(environment)
         reason = why_unusable(environment) or why_incomplete(environment)
         if reason is None:
             report(f"{environment.name}: is built ({spack.folder_of(environment)})")
             return False
         report(f"{environment.name}: {reason if previous else 'building'}")
-        if mirror:
-            spack.verify_sources(mirror)
+        spack.distrust_sources()
         spack.require_free_space()
         spack.bootstrap(report)
         began = time.monotonic()

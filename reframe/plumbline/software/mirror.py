@@ -30,6 +30,7 @@ def create(folder: Path, wanted: list[Environment], report: Callable[[str], None
     """
     with spack.locked(report):
         spack.bootstrap(report)
+        spack.distrust_sources()
         with files.writing(folder, "cannot be created ({})"):
             folder.mkdir(parents=True, exist_ok=True)
         log = folder / "mirror.log"

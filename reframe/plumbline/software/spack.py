@@ -140,6 +140,18 @@ def verify_sources(folder: Path, archives: bool = False) -> None:
         )
 
 
+def distrust_sources() -> None:
+    """Ensure that no source without a checksum is used that is not what was fetched.
+
+    Spack takes one from its own cache first, also half a file of a build that was interrupted.
+
+    :raises Fault: if one in the mirror in use is not what was fetched.
+    """
+    shutil.rmtree(root() / "cache" / "sources" / "_source-cache" / "git", ignore_errors=True)
+    if chosen := mirror():
+        verify_sources(chosen)
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
