@@ -520,6 +520,31 @@ def test_external_that_is_not_there(site: Site):
     assert "install" not in site.starts
 
 
+def test_mpi_that_spack_would_build_in_place_of_the_sites(site: Site):
+    """Spack only warns of an external that it drops, such as one without a version."""
+    lock = copy.deepcopy(LOCK)
+    specs = lock["concrete_specs"]
+    fio = specs.pop("f" * 32)
+    specs["m" * 32] = fio | {"name": "openmpi", "version": "5.0.8"}
+    needs = {"name": "openmpi", "hash": "m" * 32, "parameters": {"virtuals": ["mpi"]}}
+    specs["f" * 32] = fio | {"dependencies": [*fio["dependencies"], needs]}
+    site.solves(lock)
+    file = site.folder.parent / "site.yaml"
+    file.write_text("packages: {openmpi: {externals: [{spec: openmpi, prefix: /usr}]}}\n")
+    # The second does not take what the first solved.
+    for _ in range(2):
+        done = site.build()
+        assert (done.code, done.codes) == (2, ["spack.wrong-manifest", "build.failed"])
+        assert "openmpi@5.0.8" in done.err
+    done = site.plumbline("lock", site.name)
+    assert done.codes == ["spack.wrong-manifest", "spack.not-concretized"]
+    assert not (site.folder / "spack.lock").exists()
+    assert "install" not in site.starts
+    # An MPI that Spack is meant to build has no external.
+    file.unlink()
+    assert site.build().code == 0
+
+
 def test_full_disk_before_anything_starts(site: Site, monkeypatch: pytest.MonkeyPatch):
     usage = shutil.disk_usage(site.root)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2**20))

@@ -216,7 +216,20 @@ def prepared(
     if environment.system == HERE:
         _detect(environment, folder, report)
     _copy(environment, folder, _detected(folder))
-    return _solve(environment, folder, log, report)
+    solved = _solve(environment, folder, log, report)
+    _require_toolchain(environment, solved, log)
+    return solved
+
+
+def _require_toolchain(environment: Environment, lock: Lock, log: Path) -> None:
+    """Check that Spack uses the compilers and the MPI that an environment has as externals.
+
+    It only warns of an external that does not fit, and builds the package instead.
+
+    :raises Fault: if it would build one.
+    """
+    if replaced := environment.replaced(lock):
+        raise Fault(f"{environment.name}: {replaced}; see {log}", code="spack.wrong-manifest")
 
 
 def why_incomplete(environment: Environment) -> str | None:
@@ -410,6 +423,7 @@ def lock(environment: Environment, report: Callable[[str], None]) -> list[object
         began = time.monotonic()
         solved = concretize(environment, folder, log, report)
         seconds = time.monotonic() - began
+        _require_toolchain(environment, solved, log)
         kept = paths.spack_env().own / environment.system / environment.toolchain / LOCK
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / LOCK, kept)

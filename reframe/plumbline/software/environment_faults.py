@@ -108,6 +108,8 @@ def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
         yield f"has no {LOCK}: plumbline lock {environment.name}"
     elif why := environment.outdated(kept):
         yield f"{why}: plumbline lock {environment.name}"
+    elif replaced := environment.replaced(kept):
+        yield replaced
 
 
 def _not_provided(environment: Environment, of_reframe: dict, packages: dict) -> Iterator[str]:

@@ -32,6 +32,10 @@ STAMP = "plumbline"
 _LEFTOVER = re.compile(r"^\.|~$|\.(orig|rej)$")
 
 
+#: Virtual packages that an environment's externals provide.
+TOOLCHAIN = ("c", "cxx", "fortran", "mpi")
+
+
 @dataclass(frozen=True)
 class PackageNode:
     """One package of a lock.
@@ -227,6 +231,25 @@ class Environment:
         names = {node.name for node in lock.nodes.values()}
         if lock.stamp.get("digest") != self.digest(names, *detected):
             return f"{LOCK} was made from another manifest, other included files, recipes or pins"
+        return None
+
+    def replaced(self, lock: Lock) -> str | None:
+        """Return which compiler or MPI of a lock Spack would build although the environment has it
+        as an external, or ``None``.
+
+        :raises Fault: if a file cannot be read.
+        """
+        packages = self.configuration("packages")
+        # A compiler may be built with an older one that is external.
+        external = {node.name for node in lock.nodes.values() if node.prefix}
+        for node in lock.nodes.values():
+            for used in filter(None, (lock.provided(node, virtual) for virtual in TOOLCHAIN)):
+                listed = packages.get(used.name, {}).get("externals")
+                if listed and not used.prefix and used.name not in external:
+                    return (
+                        f"Spack would build {used.spec}, since no external of {used.name} fits: "
+                        f"each needs a version, and the package `buildable: false`"
+                    )
         return None
 
 
