@@ -306,6 +306,7 @@ FAULTS = {
     "fullstore": ("build.too-little-space", ["gcc-runtime-12.2.0", "PLUMBLINE_TOOLS"]),
     "unpackage": ("spack.wrong-manifest", ["osu-micro-benchmark"]),
     "unvariant": ("spack.wrong-manifest", ["{'fast'}"]),
+    "unversioned": ("spack.not-concretized", ["externals.yaml:10", "`buildable:false`"]),
 }
 
 
@@ -518,6 +519,21 @@ def test_external_that_is_not_there(site: Site):
         assert f"gcc@12.2.0: {missing} " in done.err
         assert str(site.folder.parent / "site.yaml") in done.err
     assert "install" not in site.starts
+
+
+def test_compiler_of_the_manifest_that_is_not_there(site: Site):
+    """Taken as given for another machine alone, whose C library the files have."""
+    file = site.folder.parent / "externals.yaml"
+    file.write_text(file.read_text().replace("/bin/sh", "/opt/xl/bin/xlc"))
+    done = site.build()
+    assert (done.code, done.codes) == (2, ["build.no-external", "build.failed"])
+    assert "/opt/xl/bin/xlc" in done.err
+    assert not site.log.exists()
+    glibc = {"spec": "glibc@2.28", "prefix": "/usr"}
+    packages = {"packages": {"glibc": {"externals": [glibc]}}}
+    (site.folder.parent / "site.yaml").write_text(yaml.safe_dump(packages))
+    assert site.build().code == 0
+    assert "as_given.py" in site.log.read_text()
 
 
 def test_mpi_that_spack_would_build_in_place_of_the_sites(site: Site):

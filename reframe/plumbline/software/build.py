@@ -21,7 +21,7 @@ from tabulate import tabulate
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.software import debian, environments, externals, spack
+from plumbline.software import debian, environments, externals, sources, spack
 from plumbline.software.environments import (
     LOCK,
     MANIFEST,
@@ -140,7 +140,7 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
             report(f"{environment.name}: is built ({spack.folder_of(environment)})")
             return False
         report(f"{environment.name}: {reason if previous else 'building'}")
-        spack.distrust_sources()
+        sources.distrust_sources()
         spack.require_free_space()
         spack.bootstrap(report)
         began = time.monotonic()
@@ -331,7 +331,7 @@ def concretize(
     # Spack caches that a compiler did not run once, for any reason.
     shutil.rmtree(spack.root() / "cache" / "cache" / "compilers", ignore_errors=True)
     words = ["concretize", "--force"]
-    if environment.system != HERE and not _has_compilers(environment):
+    if environment.system != HERE and _takes_compilers_as_given(environment):
         words = ["python", str(paths.spack_env().find("as_given.py"))]
     spack.run(words, folder, log, report, environment.name)
     content = json.loads((folder / LOCK).read_text(encoding="utf-8"))
@@ -345,15 +345,29 @@ def concretize(
     return environments.read_lock(folder / LOCK)
 
 
-def _has_compilers(environment: Environment) -> bool:
-    """Return whether this machine has the compilers of an environment."""
+def _takes_compilers_as_given(environment: Environment) -> bool:
+    """Return whether this machine lacks compilers of an environment, for nodes of another one.
+
+    :raises Fault: if it does, and the environment is not for another machine.
+    """
+    packages = environment.configuration("packages")
     compilers = [
         path
-        for package in environment.configuration("packages").values()
+        for package in packages.values()
         for external in package.get("externals", [])
         for path in external.get("extra_attributes", {}).get("compilers", {}).values()
     ]
-    return bool(compilers) and all(map(shutil.which, compilers))
+    missing = [path for path in compilers if not shutil.which(path)]
+    if compilers and not missing:
+        return False
+    if not packages.get("glibc", {}).get("externals"):
+        what = f"{', '.join(missing)} not found" if missing else "no external compiler"
+        raise Fault(
+            f"{environment.name}: {what}: correct the externals; to concretize for another "
+            f"machine, include ../../common/<os>-<family>.yaml, which has its glibc",
+            code="build.no-external",
+        )
+    return True
 
 
 def _require_externals(environment: Environment, lock: Lock) -> None:

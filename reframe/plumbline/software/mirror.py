@@ -18,7 +18,7 @@ from pathlib import Path
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.software import build, environments, providers, spack
+from plumbline.software import build, environments, providers, sources, spack
 from plumbline.software.environments import Environment
 from plumbline.software.spack import CONTENTS
 
@@ -30,7 +30,7 @@ def create(folder: Path, wanted: list[Environment], report: Callable[[str], None
     """
     with spack.locked(report):
         spack.bootstrap(report)
-        spack.distrust_sources()
+        sources.distrust_sources()
         with files.writing(folder, "cannot be created ({})"):
             folder.mkdir(parents=True, exist_ok=True)
         log = folder / "mirror.log"
@@ -39,7 +39,7 @@ def create(folder: Path, wanted: list[Environment], report: Callable[[str], None
             _copy_commit(folder / "git" / f"{name}.git", name, pin, log, report)
         _wheels(folder / "wheels", log, report)
         _remove_altered(folder, report)
-        complete = spack.contents(folder)["environments"]
+        complete = sources.contents(folder)["environments"]
         for environment in wanted:
             complete[environment.name] = _sources(folder, environment, log, report)
             _write(folder, complete)
@@ -83,7 +83,7 @@ def _remove_altered(folder: Path, report: Callable[[str], None]) -> None:
 
     Spack fetches only files that are not there, and a mirror that was interrupted has half a file.
     """
-    for path in spack.altered_sources(folder, archives=True):
+    for path in sources.altered_sources(folder, archives=True):
         report(f"{path}: not the file that was fetched: fetching it again")
         with files.writing(path, "cannot be removed ({}): remove it"):
             path.unlink()
@@ -106,7 +106,7 @@ def _write(folder: Path, complete: dict[str, str]) -> None:
     content = {
         "pins": environments.pins(),
         "environments": complete,
-        "sources": {name: spack.sha256(folder / name) for name in spack.by_commit(folder)},
+        "sources": {name: spack.sha256(folder / name) for name in sources.by_commit(folder)},
     }
     files.write_atomically(folder / CONTENTS, json.dumps(content, indent=1) + "\n")
 
@@ -125,7 +125,7 @@ def use(folder: Path | None, report: Callable[[str], None]) -> None:
         folder = folder.absolute()
         _require_mirror(folder)
         files.write_atomically(chosen, f"{folder}\n")
-    complete = spack.contents(folder)["environments"]
+    complete = sources.contents(folder)["environments"]
     for environment in environments.list_environments():
         if environment.name in complete:
             kept = environment.lock()
@@ -143,7 +143,7 @@ def _require_mirror(folder: Path) -> None:
             f"create`",
             code="spack.wrong-mirror",
         )
-    spack.verify_sources(folder, archives=True)
+    sources.verify_sources(folder, archives=True)
     for name, pin in environments.pins().items():
         if not spack.has_commit(folder / "git" / f"{name}.git", pin):
             raise Fault(
