@@ -120,12 +120,13 @@ class Site:
             "STANDIN_LOG": str(self.log),
         }
 
-    def write(self, specs: list[str]) -> None:
+    def write(self, specs: list[str], prefix: str = "/usr") -> None:
         included = [{"path": "../site.yaml", "optional": True}, "../externals.yaml"]
         view = {"default": {"root": "view", "link": "roots"}}
         content = {"include": included, "specs": specs, "view": view}
         (self.folder / "spack.yaml").write_text(yaml.safe_dump({"spack": content}))
-        compiler = {"spec": "gcc@12.2.0", "extra_attributes": {"compilers": {"c": "/bin/sh"}}}
+        attributes = {"compilers": {"c": "/bin/sh"}}
+        compiler = {"spec": "gcc@12.2.0", "prefix": prefix, "extra_attributes": attributes}
         packages = {"gcc": {"externals": [compiler]}}
         (self.folder.parent / "externals.yaml").write_text(yaml.safe_dump({"packages": packages}))
 
@@ -512,6 +513,7 @@ def test_external_that_is_not_there(site: Site):
     compiler["extra_attributes"]["compilers"]["c"] = "/opt/xl/bin/xlc_r"
     for path, missing in (("/usr", "/opt/xl/bin/xlc_r"), ("/opt/xl", "/opt/xl")):
         compiler["path"] = path
+        site.write(["fio"], path)
         site.solves(lock)
         shutil.rmtree(site.place, ignore_errors=True)
         done = site.build()
@@ -556,7 +558,17 @@ def test_mpi_that_spack_would_build_in_place_of_the_sites(site: Site):
     assert done.codes == ["spack.wrong-manifest", "spack.not-concretized"]
     assert not (site.folder / "spack.lock").exists()
     assert "install" not in site.starts
-    # An MPI that Spack is meant to build has no external.
+    # Nor is a compiler used that Spack found on PATH.
+    listed = site.folder.parent / "externals.yaml"
+    before = listed.read_text()
+    listed.write_text(before.replace("/usr", "/opt/gcc"))
+    site.solves(LOCK)
+    assert site.build().codes == ["spack.wrong-manifest", "build.failed"]
+    # Externals may be in the site's settings. An MPI that Spack is meant to build has none.
+    settings = site.tree / "config" / "packages.yaml"
+    settings.parent.mkdir()
+    settings.write_text(before)
+    site.solves(lock)
     file.unlink()
     assert site.build().code == 0
 

@@ -224,11 +224,13 @@ def prepared(
 def _require_toolchain(environment: Environment, lock: Lock, log: Path) -> None:
     """Check that Spack uses the compilers and the MPI that an environment has as externals.
 
-    It only warns of an external that does not fit, and builds the package instead.
+    It only warns of an external that does not fit, or not even that, and takes another.
 
-    :raises Fault: if it would build one.
+    :raises Fault: if it uses another.
     """
-    if replaced := environment.replaced(lock):
+    # Those of this machine are detected.
+    replaced = None if environment.system == HERE else environment.replaced(lock)
+    if replaced:
         raise Fault(f"{environment.name}: {replaced}; see {log}", code="spack.wrong-manifest")
 
 

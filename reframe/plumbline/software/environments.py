@@ -65,6 +65,13 @@ class PackageNode:
         """Name and version in Spack's notation."""
         return f"{self.name}@{self.version}"
 
+    def is_external(self, entry: dict) -> bool:
+        """Return whether it is an external of a list in Spack's configuration."""
+        prefix, modules = entry.get("prefix"), tuple(entry.get("modules", ()))
+        if modules and modules == self.modules:
+            return True
+        return bool(prefix) and os.path.normpath(prefix) == os.path.normpath(self.prefix)
+
 
 @dataclass(frozen=True)
 class Lock:
@@ -153,12 +160,13 @@ class Environment:
         return found
 
     def configuration(self, section: str) -> dict[str, dict]:
-        """Return one section of the included files, merged as Spack merges them.
+        """Return one section of the included files and the settings, merged as Spack merges them.
 
         :raises Fault: if a file cannot be read.
         """
         merged: dict = {}
-        for path in reversed(self.included()):
+        settings = [folder / f"{section}.yaml" for folder in config_folders()]
+        for path in [*filter(Path.is_file, settings), *reversed(self.included())]:
             content = _valid(read_yaml(path), "included", path) or {}
             own = {key: value for key, value in content.items() if key.removesuffix(":") == section}
             merged = _merged(own, {section: merged})[section]
@@ -234,21 +242,26 @@ class Environment:
         return None
 
     def replaced(self, lock: Lock) -> str | None:
-        """Return which compiler or MPI of a lock Spack would build although the environment has it
-        as an external, or ``None``.
+        """Return which compiler or MPI of a lock is not the environment's own, or ``None``: Spack
+        builds it though there are externals of it, or found it on PATH.
 
         :raises Fault: if a file cannot be read.
         """
         packages = self.configuration("packages")
         # A compiler may be built with an older one that is external.
-        external = {node.name for node in lock.nodes.values() if node.prefix}
+        own = {
+            node.name
+            for node in lock.nodes.values()
+            if any(map(node.is_external, packages.get(node.name, {}).get("externals", [])))
+        }
         for node in lock.nodes.values():
             for used in filter(None, (lock.provided(node, virtual) for virtual in TOOLCHAIN)):
-                listed = packages.get(used.name, {}).get("externals")
-                if listed and not used.prefix and used.name not in external:
+                if used.name not in own and packages.get(used.name, {}).get("externals"):
+                    how = f"found in {used.prefix}" if used.prefix else "would be built by Spack"
                     return (
-                        f"Spack would build {used.spec}, since no external of {used.name} fits: "
-                        f"each needs a version, and the package `buildable: false`"
+                        f"{used.spec} {how}, as none of the listed externals of {used.name} "
+                        f"fits: correct their versions and targets, and make the package "
+                        f"`buildable: false`"
                     )
         return None
 

@@ -1,0 +1,1 @@
+spack -e testbed/disk-io concretize --force
