@@ -428,6 +428,41 @@ def test_program_lost_after_the_build(site: Site, lost: str):
     assert site.refusal() == ""
 
 
+def test_library_lost_after_the_build(site: Site):
+    """One that Spack built, such as the compiler's: the loader would take the system's."""
+    lock = copy.deepcopy(LOCK)
+    specs = lock["concrete_specs"]
+    fio = specs.pop("f" * 32)
+    specs["m" * 32] = fio | {"name": "gcc-runtime", "version": "12.2.0"}
+    specs["f" * 32] = fio | {
+        "dependencies": [*fio["dependencies"], {"name": "gcc-runtime", "hash": "m" * 32}]
+    }
+    site.solves(lock)
+    (digest,) = (d for d, f in hashed(lock)["concrete_specs"].items() if "runtime" in f["name"])
+    prefix = site.root.resolve() / "cache" / "store" / f"gcc-runtime-12.2.0-{digest[:7]}"
+    ldd = site.testbed.folder / "bin" / "ldd"
+    ldd.parent.mkdir()
+    ldd.write_text(f"#!/bin/sh\necho ' libgomp.so.1 => {prefix}/bin/replay.sh (0x0)'\n")
+    ldd.chmod(0o755)
+    path = f"{ldd.parent}:{site.testbed.env['PATH']}"
+    assert site.build(PATH=path).code == 0
+    shutil.rmtree(prefix)
+    assert site.refusal() == "build.changed"
+    assert site.build(PATH=path).code == 0
+    # First, as Spack takes it as installed and would build the others without it.
+    assert site.starts[2:] == ["uninstall", "install"]
+    assert site.refusal() == ""
+    # A purge may leave the folders.
+    (prefix / "bin" / "replay.sh").unlink()
+    assert site.build(PATH=path).code == 0
+    assert site.starts[4:] == ["install", "uninstall", "install"]
+    for file in (prefix / "bin").iterdir():
+        file.unlink()
+    shutil.rmtree(site.place)
+    assert site.build(PATH=path).code == 0
+    assert site.starts[7:] == ["concretize", "uninstall", "install"]
+
+
 def test_a_manifest_that_cannot_be_read_stops_no_session_of_anything_else(site: Site):
     assert site.build().code == 0
     (site.folder / "spack.yaml").write_text("spack: [")

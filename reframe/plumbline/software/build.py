@@ -12,8 +12,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -22,76 +22,18 @@ from tabulate import tabulate
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.software import debian, environments, externals, sources, spack
+from plumbline.software.built import MARK, Built
 from plumbline.software.environments import (
     LOCK,
     MANIFEST,
     STAMP,
     Environment,
     Lock,
-    PackageNode,
 )
 from plumbline.software.programs import program_in, programs_of
 
-MARK = "built.json"
-
 #: The system whose externals are detected.
 HERE = "local"
-
-
-@dataclass(frozen=True)
-class Built:
-    """An environment that is built.
-
-    :ivar view: the folder with its programs.
-    :ivar lock: the lock that it was installed from.
-    :ivar mark: the content of ``built.json``.
-    """
-
-    view: Path
-    lock: Lock
-    mark: dict
-
-    def damaged(self) -> dict[str, str]:
-        """Return what is damaged: hash of the root package -> what is wrong with it."""
-        found = {
-            digest: f"{self.lock.nodes[digest].spec} is not installed"
-            for digest in self.lock.roots
-            if not self.prefix_of(self.lock.nodes[digest]).is_dir()
-        }
-        for program, node in programs_of(self.lock):
-            path = program_in(self.view, program)
-            if path is None:
-                found[node.hash] = f"{self.view} has no {program} of {node.spec}"
-            elif not path.resolve().is_relative_to(self.prefix_of(node)):
-                found[node.hash] = f"{path} is not a link to {self.prefix_of(node)}"
-            elif self.changed(program):
-                found[node.hash] = f"{path.resolve()} was changed after it was built"
-        return found
-
-    def changed(self, program: str) -> bool:
-        """Return whether a program is another file than the one that was built."""
-        built, path = self.mark["programs"].get(program), program_in(self.view, program)
-        return bool(built) and path is not None and spack.sha256(path) != built
-
-    def package_of(self, path: Path) -> tuple[PackageNode, PackageNode | None]:
-        """Return the package that an installed file belongs to, and its MPI or ``None``.
-
-        :raises Fault: if it belongs to none of the lock.
-        """
-        for node in self.lock.nodes.values():
-            if path.is_relative_to(self.prefix_of(node)) and not node.prefix:
-                return node, self.lock.provided(node, "mpi")
-        raise Fault(
-            f"{path} belongs to no package of {self.lock.path}: if the install root was moved, "
-            f"remove {spack.root() / 'cache'} and build again",
-            code="build.failed",
-        )
-
-    def prefix_of(self, node: PackageNode) -> Path:
-        """Return the prefix of a package."""
-        if node.prefix:
-            return Path(node.prefix)
-        return spack.store() / f"{node.name}-{node.version}-{node.hash[:7]}"
 
 
 def find_built(environment: Environment) -> Built | None:
@@ -155,15 +97,23 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
         # From here on the view may change; a build that was refused leaves it as it was.
         (folder / MARK).unlink(missing_ok=True)
         report(f"{environment.name}: installing {len(lock.roots)} root specs; output in {log}")
-        failure = _install(environment, folder, jobs, log, report)
         fresh = Built(folder / "view", lock, {"programs": {}})
+        emptied = fresh.emptied()
+        if emptied:
+            # What is built with them would be built without.
+            _uninstall(environment, emptied, log, report)
+        failure = _install(environment, folder, jobs, log, report)
         same = previous and previous.lock.sha256 == lock.sha256
-        damaged = (Built(fresh.view, lock, previous.mark) if previous and same else fresh).damaged()
+        checked = fresh
+        if previous and same:
+            new = {program for program, node in programs_of(lock) if node.hash in emptied}
+            known = {p: sha for p, sha in previous.mark["programs"].items() if p not in new}
+            checked = replace(fresh, mark=previous.mark | {"programs": known})
+        damaged = checked.damaged()
         if damaged and not failure:
             # Spack's database has it, so Spack would not install it again.
             report(f"{environment.name}: {'; '.join(damaged.values())}: reinstalling")
-            again = ["uninstall", "--force", "--yes-to-all", *(f"/{digest}" for digest in damaged)]
-            spack.run(again, None, log, report, environment.name)
+            _uninstall(environment, damaged, log, report)
             failure = _install(environment, folder, jobs, log, report)
             damaged = fresh.damaged()
         if damaged and not failure:
@@ -175,7 +125,7 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
             raise failure
         reasons = failure.reasons if failure else {}
         missing = {digest: reasons.get(digest, why) for digest, why in damaged.items()}
-        _mark(environment, folder, fresh, missing)
+        _mark(environment, folder, replace(fresh, mark=checked.mark), missing)
         if failure:
             specs = ", ".join(lock.nodes[digest].spec for digest in missing)
             raise Fault(
@@ -204,6 +154,13 @@ def _install(
         # Spack rewrites the lock as it installs, without our stamp.
         (folder / LOCK).write_bytes(lock)
     return None
+
+
+def _uninstall(
+    environment: Environment, digests: Iterable[str], log: Path, report: Callable[[str], None]
+) -> None:
+    words = ["uninstall", "--force", "--yes-to-all", *(f"/{digest}" for digest in digests)]
+    spack.run(words, None, log, report, environment.name)
 
 
 def prepared(
@@ -392,15 +349,17 @@ def pin_labels() -> dict[str, str]:
     return {name: f"{pin['tag']} {pin['commit']}" for name, pin in environments.pins().items()}
 
 
-def _mark(environment: Environment, folder: Path, fresh: Built, missing: dict[str, str]) -> None:
-    programs = [program for program, node in programs_of(fresh.lock) if node.hash not in missing]
+def _mark(environment: Environment, folder: Path, built: Built, missing: dict[str, str]) -> None:
+    wanted = [program for program, node in programs_of(built.lock) if node.hash not in missing]
+    programs = {name: path for name in wanted if (path := program_in(built.view, name))}
+    # One that is still lost remains so.
+    libraries = {*built.lost()}.union(*map(built.libraries_of, programs.values()))
     mark = {
         "environment": environment.name,
         "built": spack.now(),
-        "lock": fresh.lock.sha256,
-        "programs": {
-            name: spack.sha256(path) for name in programs if (path := program_in(fresh.view, name))
-        },
+        "lock": built.lock.sha256,
+        "programs": {name: spack.sha256(path) for name, path in programs.items()},
+        "libraries": sorted(map(str, libraries)),
         "missing": missing,
         **pin_labels(),
     }

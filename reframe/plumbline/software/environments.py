@@ -67,7 +67,7 @@ class PackageNode:
 
     def is_external(self, entry: dict) -> bool:
         """Return whether it is an external of a list in Spack's configuration."""
-        prefix, modules = entry.get("prefix"), tuple(entry.get("modules", ()))
+        prefix, modules = entry.get("prefix", ""), tuple(entry.get("modules", ()))
         if modules and modules == self.modules:
             return True
         return bool(prefix) and os.path.normpath(prefix) == os.path.normpath(self.prefix)

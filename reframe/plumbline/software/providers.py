@@ -337,12 +337,8 @@ def _from_spack(program: str, which: _Which, environment: str, manager: str) -> 
             f"{known.name}",
             code="build.not-in-environment",
         )
-    if found.changed(program):
-        raise NotProvided(
-            f"{path.resolve()} is not the file that was built (its SHA-256 differs from "
-            f"{builds.MARK}): run `plumbline build {known.name}`",
-            code="build.changed",
-        )
+    if altered := found.altered(program, path):
+        raise NotProvided(f"{altered}: run `plumbline build {known.name}`", code="build.changed")
     # The installed package itself: a build during a session changes only the view.
     path = path.resolve()
     try:
