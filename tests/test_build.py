@@ -542,6 +542,19 @@ def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
         linked["openmpi"] = "libmpi.so.40"
 
 
+@pytest.mark.parametrize("file", ["testbed/site.yaml", "config/config.yaml"])
+def test_install_tree_of_the_sites_own(site: Site, file: str):
+    """Nothing would be found there, and what is in Plumbline's be uninstalled."""
+    path = site.tree / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("config: {install_tree: {padded_length: 128}}\n")
+    done = site.build()
+    assert (done.code, done.codes) == (2, ["spack.wrong-manifest", "build.failed"])
+    assert site.starts == []
+    path.write_text("config: {build_jobs: 2}\n")
+    assert site.build().code == 0
+
+
 def test_external_that_is_not_there(site: Site):
     lock = copy.deepcopy(LOCK)
     compiler = lock["concrete_specs"]["g" * 32]["external"]

@@ -21,6 +21,7 @@ from tabulate import tabulate
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
+from plumbline.core.yamlfile import read_yaml
 from plumbline.software import debian, environments, externals, sources, spack
 from plumbline.software.built import MARK, Built
 from plumbline.software.environments import (
@@ -82,6 +83,7 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
             report(f"{environment.name}: is built ({spack.folder_of(environment)})")
             return False
         report(f"{environment.name}: {reason if previous else 'building'}")
+        _require_own_store(environment)
         sources.distrust_sources()
         spack.require_free_space()
         spack.bootstrap(report)
@@ -327,6 +329,21 @@ def _takes_compilers_as_given(environment: Environment) -> bool:
             code="build.no-external",
         )
     return True
+
+
+def _require_own_store(environment: Environment) -> None:
+    """Check that packages are installed where they are looked for.
+
+    :raises Fault: if a site's settings have another install tree.
+    """
+    shipped, *_ = environments.config_folders()
+    tree = read_yaml(shipped / "config.yaml")["config"]["install_tree"]
+    if environment.configuration("config").get("install_tree") != tree:
+        raise Fault(
+            f"{environment.name}: an included file or the site's settings have an `install_tree` "
+            f"under `config`: remove it; PLUMBLINE_TOOLS is the folder of all that is built",
+            code="spack.wrong-manifest",
+        )
 
 
 def _require_externals(environment: Environment, lock: Lock) -> None:
