@@ -679,6 +679,22 @@ def test_commit_that_is_not_to_be_had(site: Site, tmp_path: Path):
     assert not (site.root / "spack.partial").exists()
 
 
+def test_checkout_that_was_edited(mirrored: tuple[Site, Path]):
+    """Records have its commit, and Spack's hash of a package stays that of the lock."""
+    site, _ = mirrored
+    checkout = site.root / "packages"
+    file = checkout / "bin" / "spack"
+    for text in ("edited", None):
+        file.unlink() if text is None else file.write_text(text)
+        done = site.build()
+        assert (done.code, done.codes) == (2, ["spack.edited", "build.failed"])
+        assert f"{file}: " in done.err
+        assert site.starts == []
+        subprocess.run(["git", "-C", checkout, "checkout", "-q", "-f"], check=True)
+    (checkout / "left").touch()
+    assert site.build().code == 0
+
+
 def repository(folder: Path, name: str) -> tuple[Path, str]:
     """A repository with one commit, and that commit."""
     path = folder / name

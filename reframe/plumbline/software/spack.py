@@ -111,17 +111,39 @@ def locked(report: Callable[[str], None]) -> Iterator[None]:
 def bootstrap(report: Callable[[str], None]) -> None:
     """Fetch Spack and its packages, from the mirror in use or from where they are published.
 
-    :raises Fault: if they cannot be fetched; the message explains how to use a mirror.
+    :raises Fault: if they cannot be fetched; the message explains how to use a mirror. Or if a file
+        of a checkout was changed or deleted.
     """
     for name, pin in environments.pins().items():
         if _commit(checkout(name)) != pin["commit"]:
             _fetch(name, pin, report)
+        _require_unedited(checkout(name))
 
 
 def _commit(folder: Path) -> str:
     """Return the commit that a folder is checked out at, empty if there is none."""
     head = folder / ".git" / "HEAD"
     return head.read_text(encoding="utf-8").strip() if head.is_file() else ""
+
+
+def _require_unedited(folder: Path) -> None:
+    """Check that the files of a checkout are those of its commit, which records have.
+
+    :raises Fault: if they are not.
+    """
+    status = ["status", "--porcelain", "--untracked-files=no"]
+    words = ["git", "-c", "core.fileMode=false", "-C", str(folder), *status]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, env=_of_git(), check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return  # git is needed to fetch alone
+    for line in done.stdout.splitlines():
+        raise Fault(
+            f"{folder / line[3:]}: not as in the commit that is checked out: restore it with `git "
+            f"-C {folder} checkout -f`; recipes of your own belong to spack-env/repo of the "
+            f"site's folder",
+            code="spack.edited",
+        )
 
 
 def _fetch(name: str, pin: dict[str, str], report: Callable[[str], None]) -> None:
