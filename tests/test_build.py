@@ -413,14 +413,16 @@ def test_program_changed_after_the_build(site: Site):
     assert site.refusal() == ""
 
 
-@pytest.mark.parametrize("lost", ["program", "package"])
+@pytest.mark.parametrize("lost", ["program", "package", "link", "view"])
 def test_program_lost_after_the_build(site: Site, lost: str):
     """As where old files are purged: the check is skipped, not gone; a build brings it back."""
     assert site.build().code == 0
-    if lost == "program":
-        site.program.unlink()
-    else:
+    if lost == "package":
         shutil.rmtree(site.program.parents[1])
+    else:
+        # Without the link to its view, an environment is as where Spack was killed as it made that.
+        lost_file = {"program": site.program, "link": "view/bin/fio", "view": "view"}[lost]
+        (site.place / lost_file).unlink()
     assert site.refusal() == "build.not-in-environment"
     # `local` has the features of what was built, not of what is left of it.
     assert providers.installed("spack", site.name, ["fio", "ior"]) == ["fio"]

@@ -148,6 +148,10 @@ def _install(
     """Install all that can be installed, and return Spack's failure if a package could not be."""
     words = ["install", "--only-concrete", *([f"-j{jobs}"] if jobs else [])]
     lock = (folder / LOCK).read_bytes()
+    # Spack leaves a view as it is that it made, and stops at one that it was interrupted in.
+    shutil.rmtree(folder / "._view", ignore_errors=True)
+    if (folder / "view").is_symlink():
+        (folder / "view").unlink()
     try:
         spack.run(words, folder, log, report, environment.name)
     except spack.Failure as failure:
