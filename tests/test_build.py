@@ -499,6 +499,15 @@ def test_install_root_that_was_copied(site: Site, monkeypatch: pytest.MonkeyPatc
     shutil.copytree(site.tools, copied, symlinks=True)
     monkeypatch.setenv("PLUMBLINE_TOOLS", str(copied))
     assert site.refusal() == "build.not-built"
+    starts = site.starts
+    done = site.build(PLUMBLINE_TOOLS=str(copied))
+    assert (done.code, done.codes) == (2, ["build.failed"] * 2)
+    assert str(site.program.parents[1]) in done.err
+    # Spack's database has where it was, and Spack would build with that.
+    assert site.starts == starts
+    shutil.rmtree(copied / "spack" / "cache")
+    assert site.build(PLUMBLINE_TOOLS=str(copied)).code == 0
+    assert site.refusal() == ""
 
 
 def test_garbled_mark_and_lock(site: Site):

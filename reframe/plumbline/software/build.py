@@ -96,10 +96,11 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
             _install_tools(environment, report)
         lock = prepared(environment, folder, log, report)
         _require_externals(environment, lock)
+        fresh = Built(folder / "view", lock, {"programs": {}})
+        fresh.require_in_place()
         # From here on the view may change; a build that was refused leaves it as it was.
         (folder / MARK).unlink(missing_ok=True)
         report(f"{environment.name}: installing {len(lock.roots)} root specs; output in {log}")
-        fresh = Built(folder / "view", lock, {"programs": {}})
         emptied = fresh.emptied()
         if emptied:
             # What is built with them would be built without.

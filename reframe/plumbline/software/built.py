@@ -52,20 +52,37 @@ class Built:
                         self.emptied().items()}  # fmt: skip
 
     def emptied(self) -> dict[str, str]:
-        """Return the packages whose files were deleted and that Spack would take as installed, from
-        its database: hash -> spec."""
+        """Return the packages whose files were deleted and that Spack would take as installed:
+        hash -> spec."""
+        return {
+            digest: self.lock.nodes[digest].spec
+            for digest in self._installed()
+            if not any(map(Path.is_file, self.prefix_of(self.lock.nodes[digest]).rglob("*")))
+        }
+
+    def require_in_place(self) -> None:
+        """Check that Spack takes the packages from this install root.
+
+        :raises Fault: if it was moved or copied: Spack would use those where it was.
+        """
+        for digest, path in self._installed().items():
+            if path.resolve() != self.prefix_of(self.lock.nodes[digest]):
+                raise Fault(
+                    f"{path} belongs to no package of {self.lock.path}: the install root was "
+                    f"moved or copied: remove {spack.root() / 'cache'} and build again",
+                    code="build.failed",
+                )
+
+    def _installed(self) -> dict[str, Path]:
+        """Return what Spack's database has of the lock as installed: hash -> prefix."""
         try:
             database = json.loads((spack.store() / ".spack-db" / "index.json").read_text())
-            installed = {d for d, entry in database["database"]["installs"].items()
-                         if entry["installed"]}  # fmt: skip
+            entries = database["database"]["installs"].items()
+            installed = {digest: Path(e["path"]) for digest, e in entries if e["installed"]}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
-        built = {digest: node for digest, node in self.lock.nodes.items() if not node.prefix}
-        return {
-            digest: built[digest].spec
-            for digest in sorted(installed & built.keys())
-            if not any(map(Path.is_file, self.prefix_of(built[digest]).rglob("*")))
-        }
+        built = [digest for digest, node in self.lock.nodes.items() if not node.prefix]
+        return {digest: installed[digest] for digest in built if digest in installed}
 
     def lost(self) -> list[Path]:
         """Return the libraries of the programs that were deleted: the loader would take others,
