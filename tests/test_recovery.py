@@ -502,6 +502,8 @@ def test_jobs_of_slurm_are_found_and_cancelled(
 ):  # fmt: skip
     """Those of a sweep are sessions of their own, and are not."""
     monkeypatch.setenv("SLURM_CONF", str(slurm.configuration))
+    # By which squeue(1) would not list them.
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     folder = killed(results, schedulers=["slurm"], extras=extras)
     elsewhere = results / "elsewhere"
     jobs = []
@@ -517,7 +519,10 @@ def test_jobs_of_slurm_are_found_and_cancelled(
     try:
         messages = cleaned_up(results, orphans)
         queue = subprocess.run(
-            ["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True
+            ["squeue", "-h", "-t", "PENDING", "-o", "%i"],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.split()
         assert (jobs[0] in queue) == kept and jobs[1] in queue
     finally:

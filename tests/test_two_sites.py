@@ -3,6 +3,7 @@ plan of all six benchmarks. Only Spack has a stand-in, which solves whatever it 
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -68,13 +69,22 @@ def login_node(make_testbed: Callable[..., Testbed], request: pytest.FixtureRequ
         (git / "HEAD").write_text(pin["commit"] + "\n")
     (tools / "spack" / "spack" / "bin").mkdir()
     shutil.copy(STANDINS / "spack" / "spack", tools / "spack" / "spack" / "bin")
-    (testbed.folder / "lock.json").write_text(json.dumps(hashed(LOCK)))
     testbed.env |= {
         "PLUMBLINE_TOOLS": str(tools),
         "STANDIN_LOCK": str(testbed.folder / "lock.json"),
         "STANDIN_CAPTURES": str(CAPTURES),
     }
     return testbed
+
+
+def solve(login_node: Testbed) -> None:
+    """Has the stand-in of Spack use the compiler that was drafted."""
+    drafted = login_node.folder / "spack-env" / login_node.name / "externals.yaml"
+    (gcc,) = yaml.safe_load(drafted.read_text())["packages"]["gcc"]["externals"]
+    lock = copy.deepcopy(LOCK)
+    (node,) = [node for node in lock["concrete_specs"].values() if node["name"] == "gcc"]
+    node["external"] |= {"path": gcc["prefix"], "module": gcc["modules"]}
+    (login_node.folder / "lock.json").write_text(json.dumps(hashed(lock)))
 
 
 @pytest.mark.parametrize("login_node", ["larch", "birch"], indirect=True)
@@ -90,6 +100,8 @@ def test_from_nothing_to_a_plan(login_node: Testbed):
         if command.startswith("$EDITOR"):
             edit(login_node.systems / f"{site}.yaml", edited)
             continue
+        if command.startswith("plumbline lock"):
+            solve(login_node)
         done = login_node.asked(*command.split()[1:])
         assert done.code == 0, f"{command}\n{done.output}"
     # The plan: each case waits for the build alone.

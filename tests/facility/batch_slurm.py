@@ -185,7 +185,7 @@ def sacct(words: list[str], machine: Machine) -> int:
 
 
 def squeue(words: list[str], machine: Machine) -> int:
-    table = "-h|--noheader -j|--jobs= -o|--format= -u|--user="
+    table = "-a|--all -h|--noheader -j|--jobs= -o|--format= -u|--user="
     options, _ = read(words, table, "squeue")
     if "noheader" not in options or "format" not in options:
         raise Refused("squeue: without -h and -o: no stand-in")

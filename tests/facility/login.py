@@ -27,7 +27,7 @@ def memory(machine: Machine) -> int:
 
 
 def sinfo(words: list[str], machine: Machine) -> int:
-    options, _ = read(words, "--Node --noheader --format= --version", "sinfo")
+    options, _ = read(words, "--all --Node --noheader --format= --version", "sinfo")
     if "version" in options:
         print(f"slurm {machine.facts['slurm']['version']}")
         return 0

@@ -16,13 +16,18 @@ TIMEOUT = 30
 SHELL_SAFE = re.compile(r"[A-Za-z0-9_.+/:@%-]+")
 
 
+def untranslated() -> dict[str, str]:
+    """Return variables with which commands print all that they have, in English."""
+    # By variables of sinfo(1) and squeue(1), such as SQUEUE_USERS, they would list only a part.
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SQUEUE_"))}
+    return env | {"LC_ALL": "C"}
+
+
 def capture(*command: str, stderr: bool = False) -> str | None:
     """Return the output of a command, or ``None`` if it is missing, fails or takes too long.
 
     :arg stderr: whether to append its standard error.
     """
-    # By variables of sinfo(1) and squeue(1), such as SQUEUE_USERS, they would list only a part.
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SQUEUE_"))}
     try:
         done = subprocess.run(
             command,
@@ -30,7 +35,7 @@ def capture(*command: str, stderr: bool = False) -> str | None:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            env=env | {"LC_ALL": "C"},
+            env=untranslated(),
             check=True,
             timeout=TIMEOUT,
         )

@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from plumbline.check import record, result, session_files
 from plumbline.core import files
 from plumbline.core.errors import Fault, WrongOption
+from plumbline.core.process import untranslated
 from plumbline.core.text import shorten
 from plumbline.history import running
 from plumbline.session import summary
@@ -299,7 +300,7 @@ def _jobs(folder: Path, plan: session_files.Plan) -> tuple[list[str], str]:
     found: list[str] = []
     if schedulers & {*_SLURM}:
         listed, error = _asked(
-            "squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%Z"
+            "squeue", "--all", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%Z"
         )
         if error:
             unknown.append(f"its jobs could not be listed: {error}")
@@ -313,8 +314,9 @@ def _asked(*command: str) -> tuple[str, str]:
     """Return what a command of Slurm prints, and if it fails, its last line or why."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_PATIENCE, check=True
-        )
+            command, capture_output=True, text=True, timeout=_PATIENCE, check=True,
+            env=untranslated(),
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as err:
         text = (getattr(err, "stderr", None) or str(err)).strip()
         return "", text.splitlines()[-1] if text else type(err).__name__
