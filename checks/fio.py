@@ -4,6 +4,7 @@ import shlex
 
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
+from plumbline.parse import Output, check_inputs
 from reframe.core.builtins import parameter, variable
 
 
@@ -40,8 +41,16 @@ class fio(Benchmark):
     def figures(self) -> list[Figure]:
         return [Figure(f"{self.direction}_bandwidth")]
 
+    @property
+    def volume(self) -> int:
+        """The size of all files in bytes."""
+        return self.jobs * self.size * 2**20
+
+    def verify(self, output: Output) -> None:
+        check_inputs("fio", output, {"io_bytes": self.volume})
+
     def prepare(self):
-        folder = self.make_scratch(needed=self.jobs * self.size * 2**20, direct_io=True)
+        folder = self.make_scratch(needed=self.volume, direct_io=True)
         self.executable_opts = [
             "--name=plumbline",
             # A colon would separate folders.

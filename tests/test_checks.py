@@ -309,10 +309,10 @@ NAMED = {
     "status": r"sample 0 .* 3",
     "killed": r"sample 0 .* (9|137|143)",
     "singles": r"\[0, 0\]",
-    "rejected": r"sample-0\.out: .*hpccinf\.txt",
+    "rejected": r"sample-0\.out: .*(hpccinf\.txt|io bytes)",
 }
 #: Faults that not every program can have -> the features of those that can.
-ONLY = dict.fromkeys(("alone", "world", "singles"), "imb hpcc") | {"rejected": "hpcc"}
+ONLY = dict.fromkeys(("alone", "world", "singles"), "imb hpcc") | {"rejected": "hpcc fio"}
 FAULTS = [
     (fault, probe)
     for fault in [*GARBLED, *BEHAVIOUR, "one-bad"]

@@ -329,7 +329,9 @@ FIO_PROGRAM = Program(
         ("fio/write_end_fsync", r'^( +"runtime" : )[1-9]\d*(,)$'),
     ],
     faults=[
-        (FIO, r"^}\s*\Z", r"}\nfio: terminating on signal 2\n"),
+        (FIO, r"^}\s*\Z", r"}\nfio: terminating on signal 2\n", PROGRAM_ERROR),
+        (FIO, r"\A", "\nfio: terminating on signal 15\n", PROGRAM_ERROR),
+        (FIO, r"^}\s*\Z", r"}\nfio: a later line\n"),
         (FIO, r'"error" : 0', '"error" : 5', PROGRAM_ERROR),
         (FIO, r'"error" : 0', '"error" : "5"'),
         (FIO, r'"error" : 0', '"error" : false'),
@@ -1642,6 +1644,21 @@ def test_hpcc_goes_on_after_wrong_bytes(where: str) -> None:
     text = changed(text_of(HPCC), r"^(Begin of Summary section\.)$", rf"{line}\1")
     assert refusal("hpcc", text) == "output.program-error"
     assert refusal_of_errors("hpcc", line) == "output.program-error"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fio: pid=23581, got signal=9",
+        "fio: pid=23581 disappeared 10",
+        "fio: job 'plumbline' (state=5) hasn't exited in 300 seconds, it appears to be stuck. "
+        "Doing forceful exit of this job.",
+    ],
+)
+def test_fio_goes_on_without_a_job(line: str) -> None:
+    """It prints the report of what was moved, and exits with 0."""
+    assert refusal_of_errors("fio", f"{line}\n") == PROGRAM_ERROR
+    assert refusal_of_errors("fio", "fio: file hash not empty on exit\n") is None
 
 
 def test_osu_without_a_local_rank_every_process_takes_the_first_gpu() -> None:

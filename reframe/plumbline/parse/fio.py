@@ -1,14 +1,26 @@
 """fio 3, ``--output-format=json`` with ``--group_reporting``: one group, one direction.
 
 ``write_bandwidth`` and ``read_bandwidth`` are ``bw_bytes`` (B/s); fio's ``bw`` is in KiB/s.
+
+If a signal ends a job's process, fio reports error 0 and exits with 0. It reports what was moved
+until then, and may print :data:`FAILED`, on standard output or error (``backend.c``). The check
+compares ``io_bytes`` with the requested size.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from plumbline.parse import Fom, Output, ParseError, json_report
 from plumbline.parse.json_report import count
+
+#: fio's messages about jobs that a signal or fio itself ended.
+FAILED = re.compile(
+    r"^fio: (?:terminating on signal \d+|pid=\d+, got signal=\d+|pid=\d+ disappeared|"
+    r"job '.*hasn't exited in).*$",
+    re.M,
+)
 
 
 def parse(text: str) -> Output:
@@ -17,6 +29,8 @@ def parse(text: str) -> Output:
     :raises ParseError: if it is not such a report, a job failed, or its numbers contradict each
         other.
     """
+    if ended := FAILED.search(text):
+        raise ParseError(f"fio reports: {ended[0]}", code="output.program-error")
     report = json_report.read(text)
     if not text.rstrip().endswith("}"):
         raise ParseError("a line after the report")
@@ -29,12 +43,11 @@ def parse(text: str) -> Output:
     if error := count(jobs[0], "error"):
         raise ParseError(f"fio's job failed with error {error}", code="output.program-error")
     directions = {name: json_report.field(jobs[0], name) for name in ("read", "write")}
-    foms = [
-        _figure(name, fields) for name, fields in directions.items() if count(fields, "io_bytes")
-    ]
+    moved = {name: count(fields, "io_bytes") for name, fields in directions.items()}
+    foms = [_figure(name, directions[name]) for name, volume in moved.items() if volume]
     if len(foms) != 1:
         raise ParseError(f"{len(foms)} directions moved data, expected one")
-    return Output(tuple(foms), None, version)
+    return Output(tuple(foms), None, version, {"io_bytes": str(sum(moved.values()))})
 
 
 def _figure(direction: str, fields: dict[str, Any]) -> Fom:

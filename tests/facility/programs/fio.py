@@ -24,4 +24,6 @@ def play(run: Run) -> Iterator[tuple[int, str, int]]:
     rate = Values(run).measured(part["bw_bytes"], False)
     if rate != part["bw_bytes"]:
         part["bw_bytes"], part["bw"] = int(rate), int(rate / 1024)
+    part["io_bytes"] = int(options["size"].removesuffix("M")) * 2**20
+    part["runtime"] = round(part["io_bytes"] * 1000 / rate)
     yield 0, json.dumps(report, indent=2) + "\n", 0
