@@ -1705,6 +1705,7 @@ def test_every_parser_has_a_table() -> None:
         ("osu/osu_mbw_mr", None, "7.4"),
         ("osu/v53_mpich_put_latency", None, "5.3"),
         (IMB, 2, "2021.11"),
+        ("imb/v2019_update6_pingpong", 2, "2019 Update 6"),
         # Valid: the check refuses a run of one task.
         ("imb/one_process", 1, "2021.11"),
     ],

@@ -44,7 +44,7 @@ MESSAGES = {"pingpong": 1, "pingping": 1, "sendrecv": 2, "exchange": 4}
 #: Bandwidth in MB/s below which half of the last printed digit, 0.005, is more than 1 %.
 COARSE = 0.5
 
-_VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks (\S+), MPI-1 part\s*$", re.M)
+_VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks (\S+(?: Update \d+)?), MPI-1 part\s*$", re.M)
 _LISTED = re.compile(r"^# List of Benchmarks to run:[ ]*\n((?:[ ]*\n|# \w+[ ]*\n)+)", re.M)
 _LARGEST = re.compile(r"^# Maximum message length in bytes:\s+(\d+)\s*$", re.M)
 _COMMAND = re.compile(r"^# Calling sequence was:[ ]*\n[ ]*\n# (.+)$", re.M)
