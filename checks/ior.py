@@ -97,7 +97,17 @@ class Ior(Benchmark):
             yield Fom("cached_read_bandwidth", read.value, read.unit)
 
     def verify(self, output: Output) -> None:
-        requested = {"api": self.api.upper(), "access": ACCESS[self.access]}
+        requested = {
+            "api": self.api.upper(),
+            "access": ACCESS[self.access],
+            "ordering": self.pattern,
+            # By what its MPI says of them, IOR selects the task whose data each task reads.
+            "nodes": self.layout.num_nodes,
+            "tasks_per_node": self.layout.num_tasks_per_node,
+            "block_size": self.block,
+            "transfer_size": self.transfer,
+            "segments": self.segments,
+        }
         check_inputs("IOR", output, requested)
 
     def prepare(self):
