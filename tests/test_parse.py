@@ -502,6 +502,13 @@ def test_every_bandwidth_of_imb_contradicts_another_time() -> None:
                 assert refusal(name, text.replace(line, row)) == NOT_PARSED
 
 
+@pytest.mark.parametrize("waiting", ["1 additional process", "2 additional processes"])
+def test_imb_other_processes_wait(waiting: str) -> None:
+    line = f"# ( {waiting} waiting in MPI_Barrier)"
+    text = changed(text_of(IMB), r"^(# #processes = 2 )$", rf"\1\n{line}")
+    assert read(IMB, text) == read(IMB)
+
+
 def test_random_access_may_err_once_in_a_hundred() -> None:
     text = changed(text_of(HPCC), r"^(MPIRandomAccess_ErrorsFraction=)0$", r"\g<1>0.01")
     assert figures(read("hpcc", text)) == whole(HPCC)

@@ -100,7 +100,7 @@ def _tables(text: str) -> Iterator[_Table]:
         if not counted:
             raise ParseError(f"{name}: the line with its process count is missing")
         line = next(lines, "")
-        if re.fullmatch(r"# \( \d+ additional processes waiting in MPI_Barrier ?\)\s*", line):
+        if re.fullmatch(r"# \( \d+ additional process(?:es)? waiting in MPI_Barrier ?\)\s*", line):
             line = next(lines, "")
         head = tuple(next(lines, "").split())
         if not re.fullmatch(r"#-+", line.strip()) or head not in HEADS:
