@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -82,7 +83,7 @@ FIO = hashed(LOCK)["roots"][0]["hash"]
 
 
 #: Spack's commands that do something.
-STARTS = ("concretize", "install", "providers", "uninstall")
+STARTS = ("concretize", "install", "interrupted", "providers", "uninstall")
 
 
 class Site:
@@ -281,6 +282,19 @@ def test_killed_build_is_not_used_and_goes_on(site: Site):
     assert site.refusal() == "build.not-built"
     assert site.build().code == 0
     assert site.refusal() == ""
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+def test_stopped_build_ends_after_spack(site: Site, terminated: bool):
+    process = site.start_build(site.testbed.folder / "gate")
+    assert process.stdout and "fio" in next(line for line in process.stdout if "[" in line)
+    if terminated:
+        process.terminate()
+    else:
+        os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=600)
+    assert (process.returncode, site.starts[-1]) == (2, "interrupted")
+    assert site.refusal() == "build.not-built"
 
 
 def test_the_other_toolchains_are_built(site: Site):

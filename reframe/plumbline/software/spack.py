@@ -14,6 +14,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +32,9 @@ from plumbline.software import environments
 
 #: The file in a mirror that lists its contents.
 CONTENTS = "plumbline.json"
+
+#: Processes of Spack that run now.
+_started: list[subprocess.Popen] = []
 
 #: Seconds that a host has to answer, and that git waits for a stalled transfer.
 TIMEOUT = 10
@@ -102,9 +106,11 @@ def locked(report: Callable[[str], None]) -> Iterator[None]:
         if not files.acquire(lock, blocking=False):
             report(f"another build holds {root() / 'lock'}: waiting for it")
             files.acquire(lock)
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         yield
     finally:
+        signal.signal(signal.SIGTERM, before)
         lock.release()
 
 
@@ -281,6 +287,26 @@ def _scopes() -> list[str]:
     return [*own, "-C", str(folder)]
 
 
+@contextmanager
+def _awaited(process: subprocess.Popen) -> Iterator[None]:
+    """Wait for Spack if it is interrupted: the install root is locked until it has ended."""
+    _started.append(process)
+    try:
+        yield
+    except KeyboardInterrupt:
+        process.communicate()
+        raise
+    finally:
+        _started.remove(process)
+
+
+def _stop(number: int, frame: object) -> None:
+    """Stop on SIGTERM as on Ctrl-C, which reaches Spack too."""
+    for process in _started:
+        process.send_signal(signal.SIGINT)
+    raise KeyboardInterrupt
+
+
 def run(
     words: list[str],
     folder: Path | None,
@@ -302,7 +328,7 @@ def run(
         with subprocess.Popen(
             command, env=settings(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", cwd=root(),
-        ) as process:  # fmt: skip
+        ) as process, _awaited(process):  # fmt: skip
             for line in process.stdout or ():
                 file.write(line)
                 file.flush()
