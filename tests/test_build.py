@@ -141,12 +141,14 @@ class Site:
     def build(self, **variables: str) -> Done:
         return self.plumbline("build", self.name, **variables)
 
-    def start_build(self, gate: Path) -> subprocess.Popen:
+    def start_build(self, gate: Path, background: bool = False) -> subprocess.Popen:
         """A build in a process of its own, whose installation waits for a file."""
+        interrupts = signal.SIG_IGN if background else signal.SIG_DFL
         return subprocess.Popen(
             [str(BIN / "plumbline"), "build", self.name],
             env=self.testbed.env | {"STANDIN_WAIT": str(gate)},
             stdout=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
         )  # fmt: skip
 
     def refusal(self, program: str = "fio") -> str:
@@ -284,16 +286,24 @@ def test_killed_build_is_not_used_and_goes_on(site: Site):
     assert site.refusal() == ""
 
 
-@pytest.mark.parametrize("terminated", [False, True])
-def test_stopped_build_ends_after_spack(site: Site, terminated: bool):
-    process = site.start_build(site.testbed.folder / "gate")
-    assert process.stdout and "fio" in next(line for line in process.stdout if "[" in line)
-    if terminated:
-        process.terminate()
-    else:
-        os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=600)
-    assert (process.returncode, site.starts[-1]) == (2, "interrupted")
+@pytest.mark.parametrize("number, background", [
+    (signal.SIGINT, False), (signal.SIGTERM, False),
+    # In the background of a script, SIGINT is ignored.
+    (signal.SIGTERM, True),
+])  # fmt: skip
+def test_stopped_build_ends_after_spack(site: Site, number: signal.Signals, background: bool):
+    process = site.start_build(site.testbed.folder / "gate", background)
+    try:
+        assert process.stdout and "fio" in next(line for line in process.stdout if "[" in line)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        process.communicate(timeout=PATIENCE)
+    finally:
+        stop(process)
+    last = "install" if background else "interrupted"
+    assert (process.returncode, site.starts[-1]) == (2, last)
     assert site.refusal() == "build.not-built"
 
 

@@ -302,8 +302,10 @@ def _awaited(process: subprocess.Popen) -> Iterator[None]:
 
 def _stop(number: int, frame: object) -> None:
     """Stop on SIGTERM as on Ctrl-C, which reaches Spack too."""
+    # In the background of a script, SIGINT is ignored, by Spack too.
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     for process in _started:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number if ignored else signal.SIGINT)
     raise KeyboardInterrupt
 
 
