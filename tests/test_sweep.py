@@ -167,7 +167,7 @@ def test_nodes_in_order_of_their_numbers_and_by_constraint(monkeypatch):
 def test_what_slurm_hides_by_default_counts_too(
     tmp_path: Path, monkeypatch, command: str, line: str, seen
 ):
-    """Nodes and jobs of a hidden partition, and what the user's variables leave out."""
+    """Nodes and jobs of a hidden partition, and what the variables of a user hide."""
     program = tmp_path / command
     program.write_text(f"""#!/bin/sh
 [ -z "$SINFO_PARTITION$SQUEUE_USERS" ] || exit 0

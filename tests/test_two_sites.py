@@ -14,7 +14,7 @@ import facility
 import pytest
 import yaml
 from conftest import ROOT, STANDINS, Testbed
-from test_build import CAPTURES, LOCK, PINS, hashed
+from spack_site import CAPTURES, LOCK, PINS, hashed
 
 PAGE = ROOT / "docs" / "two-sites.md"
 
