@@ -3,7 +3,8 @@
 They know the standard deviation of the noise, and that there is nothing but steps; the levels and
 the size of the step they estimate. One assumes white noise. Another has to distinguish steps from
 autocorrelated noise, whose size and memory it knows too. The third looks for the last of several
-losses in white noise, and knows on which nights all changes before it began.
+losses in white noise, and knows on which nights all changes before it began. The fourth knows only
+how many changes there are at most, and has to distinguish them from autocorrelated noise.
 Nights are judged one by one, from the 21st on.
 """
 
@@ -24,6 +25,11 @@ BACK, BEFORE = 60, 5
 WHITE, SLOW, OTHERS = 0.1, 0.5, 0.2
 #: Series that the limits are taken from.
 SERIES = 4000
+#: Sizes of the autocorrelated noise that several changes may be, and its memory, as in the cells of
+#: false alarms.
+SIZES, MEMORY = (0.5, 1.0, 2.0), 0.95
+#: Nats that each of several changes has to bring: of 1.5 to 4.5, the value that finds most.
+COST = 3.0
 
 
 @dataclass(frozen=True)
@@ -136,3 +142,58 @@ def limit_of_losses(count: int) -> float:
     z = np.random.default_rng(count).standard_normal((SERIES, count))
     most = step_ratio(z, first=2, before=1, down=True).max(axis=1)
     return float(np.quantile(most, 1 - OTHERS * count / 1000))
+
+
+def _losses(z: np.ndarray, most: int) -> np.ndarray:
+    """Log likelihood ratio of several changes, the last of which is a loss, against autocorrelated
+    noise of any of the sizes: series x nights. Optimal partitioning finds the best nights.
+
+    :param most: greatest number of changes.
+    """
+    nights = np.arange(1, z.shape[1] + 1)
+    total = np.pad(np.cumsum(z, axis=1), ((0, 0), (1, 0)))
+    slow = [white_ratio(z, Autocorrelated(size, MEMORY)) for size in SIZES]
+    base = total[:, 1:] ** 2 / nights / 2
+    enough, found = limit_of_losses(z.shape[1]), np.full(z.shape, -np.inf)
+    best, level = base, total[:, 1:] / nights
+    for changes in range(1, most + 1):
+        fewer, before = best, level
+        best, level = np.full(z.shape, -np.inf), np.zeros(z.shape)
+        for end in range(2, z.shape[1] + 1):
+            start = np.arange(1, end)
+            last = (total[:, [end]] - total[:, start]) / (end - start)
+            fit = fewer[:, : end - 1] + last**2 * (end - start) / 2
+            loss = np.where(last < before[:, : end - 1], fit, -np.inf).max(axis=1)
+            better = loss > fewer[:, end - 1] + enough
+            ratio = loss - base[:, end - 1] + np.min([one[:, end - 1] for one in slow], axis=0)
+            found[:, end - 1] = np.maximum(
+                found[:, end - 1], np.where(better, ratio - COST * changes, -np.inf)
+            )
+            # Only the last level may have a single night.
+            fit[:, -1] = -np.inf
+            top = (np.arange(len(z)), fit.argmax(axis=1))
+            best[:, end - 1], level[:, end - 1] = fit[top], last[top]
+    return found
+
+
+@functools.cache
+def limit_beside(count: int, most: int) -> float:
+    """What that ratio must reach, so that no size of autocorrelated noise has more false alarms."""
+    rng = np.random.default_rng([count, most])
+    limits = []
+    for size in SIZES:
+        factor = Autocorrelated(size, MEMORY).factor(count)
+        ratio = _losses(rng.standard_normal((SERIES // 4, count)) @ factor.T, most)
+        highest = np.sort(ratio[:, 20:].max(axis=1))
+        limits.append(highest[int(len(highest) * (1 - SLOW * count / 1000))])
+    return float(max(limits))
+
+
+def last_loss_distinguished(plan: Plan, count: int, seed: int, within: int) -> float:
+    """Share of a plan's last losses that are distinguished from autocorrelated noise, which the
+    series do not have, in their first so many nights."""
+    made = nights.make(plan, count, seed)
+    ratio = _losses(_units(made), len(plan.steps))
+    late = np.arange(plan.nights) - made.start[:, None]
+    found = (ratio >= limit_beside(plan.nights, len(plan.steps))) & (late >= 0) & (late < within)
+    return float(np.mean(found.any(axis=1)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from concurrent.futures import ProcessPoolExecutor
 
 import nights
 import numpy as np
+import oracle
 import pytest
 from bench import DOCS, constants, real
 from bench.detection import beyond_upgrades, kept, known_by, of_last_loss, value_of
@@ -125,3 +127,22 @@ def test_a_difference_is_beyond_chance_by_its_standard_errors(more, beyond):
     first = np.zeros(20)
     values = np.pad(np.array(more, dtype=float), (0, 20 - len(more)))
     assert constants.differs(values, first) == beyond
+
+
+def test_the_oracle_of_several_changes_tries_every_partition():
+    z = np.random.default_rng(1).standard_normal((3, 26))
+    z[:, 14:18] += 3.0
+    z[:, 20] += 9.0  # A level of one night does not count.
+    fit = {(a, b): z[:, a:b].mean(axis=1) ** 2 * (b - a) / 2
+           for a, b in itertools.combinations(range(27), 2)}  # fmt: skip
+    slow = [oracle.white_ratio(z, oracle.Autocorrelated(size, oracle.MEMORY))[:, -1]
+            for size in oracle.SIZES]  # fmt: skip
+    ratio = oracle._losses(z, 2)[:, -1]
+    for number in range(3):
+        most = max(
+            fit[0, a][number] + fit[a, b][number] + fit[b, 26][number]
+            for a, b in itertools.combinations(range(1, 26), 2)
+            if b - a > 1 and a > 1 and z[number, b:].mean() < z[number, a:b].mean()
+        )
+        known = most - fit[0, 26][number] + min(one[number] for one in slow)
+        assert ratio[number] == pytest.approx(known - 2 * oracle.COST)

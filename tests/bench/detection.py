@@ -52,7 +52,10 @@ STEPS = 0.4
 #: Beside the methods in the table of false alarms.
 BACK = "of one night, taken back"
 #: Beside the methods in the table of several changes.
-BEST = "oracle"
+ORACLES = {
+    "oracle": oracle.last_loss_found_by,
+    "oracle beside autocorrelated noise": oracle.last_loss_distinguished,
+}
 #: Kinds of cell whose tables are without the wider bounds.
 NARROW = "several", "upgrades", "quiet"
 
@@ -61,7 +64,7 @@ def columns(what: str) -> list[str]:
     """What is in the table of that kind of cell."""
     if what in NARROW:
         narrow = [method for method in METHODS if method != "ReFrame, ±10 %"]
-        return [*narrow, BEST] if what == "several" else narrow
+        return [*narrow, *ORACLES] if what == "several" else narrow
     return [*METHODS, BACK] if what == "alarms" else [*METHODS]
 
 
@@ -240,8 +243,8 @@ def _cell(task: tuple) -> tuple:
     what, method, name, plan, count, seed = task
     if method == BACK:
         return what, method, name, taken_back(plan, count, seed)
-    if method == BEST:
-        shares = [oracle.last_loss_found_by(one, ORACLE, seed, 14) for one in plan]
+    if method in ORACLES:
+        shares = [ORACLES[method](one, ORACLE, seed, 14) for one in plan]
         return what, method, name, shares
     return what, method, name, MEASURES[what](method, plan, count, seed)
 
