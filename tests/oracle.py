@@ -28,8 +28,6 @@ SERIES = 4000
 #: Sizes of the autocorrelated noise that several changes may be, and its memory, as in the cells of
 #: false alarms.
 SIZES, MEMORY = (0.5, 1.0, 2.0), 0.95
-#: Nats that each of several changes has to bring: of 1.5 to 4.5, the value that finds most.
-COST = 3.0
 
 
 @dataclass(frozen=True)
@@ -146,10 +144,12 @@ def limit_of_losses(count: int) -> float:
 
 def _losses(z: np.ndarray, most: int) -> np.ndarray:
     """Log likelihood ratio of several changes, the last of which is a loss, against autocorrelated
-    noise of any of the sizes: series x nights. Optimal partitioning finds the best nights.
+    noise of any of the sizes: series x nights. Optimal partitioning finds the best nights. Each
+    change costs what the parameter of a new level does by Bayes' criterion.
 
     :param most: greatest number of changes.
     """
+    cost = np.log(z.shape[1]) / 2
     nights = np.arange(1, z.shape[1] + 1)
     total = np.pad(np.cumsum(z, axis=1), ((0, 0), (1, 0)))
     slow = [white_ratio(z, Autocorrelated(size, MEMORY)) for size in SIZES]
@@ -167,7 +167,7 @@ def _losses(z: np.ndarray, most: int) -> np.ndarray:
             better = loss > fewer[:, end - 1] + enough
             ratio = loss - base[:, end - 1] + np.min([one[:, end - 1] for one in slow], axis=0)
             found[:, end - 1] = np.maximum(
-                found[:, end - 1], np.where(better, ratio - COST * changes, -np.inf)
+                found[:, end - 1], np.where(better, ratio - cost * changes, -np.inf)
             )
             # Only the last level may have a single night.
             fit[:, -1] = -np.inf

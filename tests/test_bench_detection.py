@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from concurrent.futures import ProcessPoolExecutor
 
@@ -130,7 +131,7 @@ def test_a_difference_is_beyond_chance_by_its_standard_errors(more, beyond):
 
 
 def test_the_oracle_of_several_changes_tries_every_partition():
-    z = np.random.default_rng(1).standard_normal((3, 26))
+    z, cost = np.random.default_rng(1).standard_normal((3, 26)), math.log(26) / 2
     z[:, 14:18] += 3.0
     z[:, 20] += 9.0  # A level of one night does not count.
     fit = {(a, b): z[:, a:b].mean(axis=1) ** 2 * (b - a) / 2
@@ -145,4 +146,25 @@ def test_the_oracle_of_several_changes_tries_every_partition():
             if b - a > 1 and a > 1 and z[number, b:].mean() < z[number, a:b].mean()
         )
         known = most - fit[0, 26][number] + min(one[number] for one in slow)
-        assert ratio[number] == pytest.approx(known - 2 * oracle.COST)
+        assert ratio[number] == pytest.approx(known - 2 * cost)
+
+
+def test_the_oracle_of_several_changes_keeps_its_false_alarms():
+    nights_of, count = 60, 1500
+    limit = oracle.limit_beside(nights_of, 2)
+    aim, shares = oracle.SLOW * nights_of / 1000, []
+    for size in oracle.SIZES:
+        factor = oracle.Autocorrelated(size, oracle.MEMORY).factor(nights_of)
+        z = np.random.default_rng(2).standard_normal((count, nights_of)) @ factor.T
+        shares.append(np.mean(oracle._losses(z, 2)[:, 20:].max(axis=1) >= limit))
+    # The limit is that of the worst size; both are of so many series.
+    chance = 4 * math.sqrt(aim * (1 / count + 4 / oracle.SERIES))
+    assert aim - chance < max(shares) < aim + chance
+
+
+def test_the_oracle_of_several_changes_finds_a_loss_in_time():
+    plan = Plan(nights=60, steps=((25, 25, 0.10), (10, 10, -0.15)))
+    assert oracle.last_loss_distinguished(plan, 50, 3, 14) == 1.0
+    assert oracle.last_loss_distinguished(plan, 50, 3, 0) == 0.0
+    small = plan.but(steps=((25, 25, 0.10), (10, 10, -0.005)))
+    assert oracle.last_loss_distinguished(small, 50, 3, 14) < 0.2
