@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from conftest import valid
 from plumbline.check import record
 from plumbline.history.series import Key, Series
 
@@ -75,7 +74,12 @@ def case(session: str, time: str, **fields: object) -> dict:
 
     :arg time: its end, UTC.
     """
-    return valid(json.loads(record.dumps(record.create(unvalidated(session, time, **fields)))))
+    return stored(unvalidated(session, time, **fields))
+
+
+def stored(fields: dict) -> dict:
+    """A record of fields as Plumbline stores it; it is validated."""
+    return json.loads(record.dumps(record.create(fields)))
 
 
 def dumps(fields: dict) -> str:

@@ -20,7 +20,7 @@ import jinja2
 import numpy as np
 import pytest
 import records
-from conftest import PATIENCE, valid
+from conftest import PATIENCE
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
@@ -288,7 +288,7 @@ def sessions_of(
             demo.sessions.clear()
             fields = demo.case("alder", 0, check, "babelstream", "all-cores", figures_of)
             fields |= {"session": session, "time": f"{start:%Y-%m-%dT%H:%M:%SZ}"}
-            lines.append(valid(fields | changed))
+            lines.append(records.stored(fields | changed))
         (made / "records.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         cases = [*(line["case"] for line in lines), *map("more {}".format, range(planned))]
         extras = fields["extras"] | lines[-1]["extras"]
