@@ -26,6 +26,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.paths import Folder, layers_of
 from plumbline.core.text import pluralize, printable
 from plumbline.core.yamlfile import read_model
+from plumbline.placement import proof
 from plumbline.reference.row import Strict, Text
 
 SUSPICIOUS, UNSTABLE, WARNINGS = STATES = ("suspicious", "unstable", "warnings")
@@ -119,8 +120,8 @@ def of_stderr(texts: Iterable[tuple[str, str]], known: Iterable[Pattern]) -> lis
     lines = [
         (name, line.strip())
         for name, text in texts
-        for line in text.splitlines()
-        if not line.startswith("plumbline-") and line.strip()
+        for line in proof.lines_by_word(text).get("", ())
+        if line.strip()
     ]
     found = []
     for pattern in known:

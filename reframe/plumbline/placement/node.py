@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from plumbline.placement.proof import QUOTED, BindingMismatch
+from plumbline.placement.proof import QUOTED, BindingMismatch, lines_by_word
 from plumbline.placement.topology import cpu_list, cpus_of_list, cpus_of_mask, ranges_of_list
 
 Groups = frozenset[frozenset[int]]
@@ -44,8 +44,8 @@ def read_nodes(stderr: str) -> Iterator[tuple[list[str], NodeReport]]:
     :raises BindingMismatch: if such a line cannot be read.
     """
     reported: dict[str, dict[str, str]] = {}
-    for line in stderr.splitlines():
-        words = line.split(maxsplit=3) if line.startswith("plumbline-node ") else []
+    for line in lines_by_word(stderr).get("plumbline-node", ()):
+        words = line.split(maxsplit=3)
         if len(words) > 2:
             reported.setdefault(words[1], {})[words[2]] = "".join(words[3:])
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -50,15 +51,27 @@ class TaskReport:
     devices: str = ""
 
 
+@functools.lru_cache(maxsize=1)
+def lines_by_word(stderr: str) -> dict[str, list[str]]:
+    """Return the lines of standard error by the word that begins those of ``task.sh``, such as
+    ``plumbline-task``; all others by an empty one.
+
+    Each reader needs a few lines of the same text, to which thousands of tasks each write several.
+    """
+    found: dict[str, list[str]] = {}
+    for line in stderr.splitlines():
+        word = line.partition(" ")[0] if line.startswith("plumbline-") else ""
+        found.setdefault(word, []).append(line)
+    return found
+
+
 def read_tasks(stderr: str) -> list[TaskReport]:
     """Return the tasks that reported on standard error (see ``task.sh``), in rank order.
 
     :raises BindingMismatch: if such a line cannot be read.
     """
     tasks = []
-    for line in stderr.splitlines():
-        if not line.startswith("plumbline-task "):
-            continue
+    for line in lines_by_word(stderr).get("plumbline-task", ()):
         try:
             _, rank, host, cpus, _, given, gpus, local, openable = line.split()
             ranges_of_list(cpus)
@@ -92,12 +105,11 @@ def _visible_devices(gpus: str, openable: str) -> str:
 def host_facts(stderr: str) -> dict[str, dict[str, str]]:
     """Return the facts that tasks reported of their hosts: host -> fact -> value."""
     facts: dict[str, dict[str, str]] = {}
-    for line in stderr.splitlines():
-        if line.startswith("plumbline-host "):
-            _, *words = line.split(maxsplit=3)
-            if len(words) == 3:
-                host, fact, value = words
-                facts.setdefault(host, {})[fact] = value
+    for line in lines_by_word(stderr).get("plumbline-host", ()):
+        _, *words = line.split(maxsplit=3)
+        if len(words) == 3:
+            host, fact, value = words
+            facts.setdefault(host, {})[fact] = value
     return facts
 
 
@@ -126,9 +138,7 @@ def network_counters(stderr: str) -> dict[str, Moments]:
     A line that is garbled is skipped: what the network moved is then not known.
     """
     found: dict[str, Moments] = {}
-    for line in stderr.splitlines():
-        if not line.startswith("plumbline-net "):
-            continue
+    for line in lines_by_word(stderr).get("plumbline-net", ()):
         try:
             _, host, moment, now, interface, *counts = line.split()
             received, sent, errors, drops = map(int, counts)

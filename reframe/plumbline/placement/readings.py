@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from plumbline.placement.proof import lines_by_word
+
 #: Why a GPU runs below the clock that was asked for, though it has work: something is wrong with
 #: its cooling or its supply. ``idle``, application clocks, sync boost and the software power cap
 #: are none: NVIDIA's own default cap slows most GPUs under full load ("SW Power Scaling algorithm
@@ -162,8 +164,8 @@ def _completed(gpu: GpuReading, other: GpuReading) -> GpuReading:
 
 def _lines(stderr: str, word: str, count: int) -> Iterator[list[str]]:
     """Yield the words of each report of one kind; the last one is the rest of its line."""
-    for line in stderr.splitlines():
-        if line.startswith(f"{word} ") and len(words := line.split(" ", count - 1)) == count:
+    for line in lines_by_word(stderr).get(word, ()):
+        if len(words := line.split(" ", count - 1)) == count:
             yield words
 
 
