@@ -35,10 +35,10 @@ _WIDTH = 34
 @click.option("--partition", default="", metavar="NAME",
               help="The nodes' partition, if they were never measured.")  # fmt: skip
 @click.option("--repeat", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N",
-              help="Measure each test case so often.")  # fmt: skip
+              help="How many times each test case is measured.")  # fmt: skip
 @click.option("--with-peers", type=click.IntRange(0), default=0, metavar="N",
-              help="Also measure so many of their peers now; from 5 on, what moves all nodes from "
-                   "night to night cancels.")  # fmt: skip
+              help="Also measure this many of their peers now. With 5 or more, what changes all "
+                   "nodes alike from night to night cancels out.")  # fmt: skip
 @click.option("--reservation", default="", metavar="NAME",
               help="The maintenance reservation that the nodes are in.")  # fmt: skip
 @click.option("--time-limit", "minutes", type=click.IntRange(1), metavar="MINUTES",
@@ -56,7 +56,7 @@ _WIDTH = 34
               metavar="PCT", help="Loss that must be excluded for a go.")  # fmt: skip
 @click.option("--allow-inconclusive", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
               help="Share of the figures that may have too little data in a go.  "
-                   "[default: none]")  # fmt: skip
+                   "[default: 0]")  # fmt: skip
 @click.option("--hook", type=click.Path(path_type=Path, dir_okay=False, exists=True),
               envvar="PLUMBLINE_NODE_HOOK", metavar="PROGRAM",
               help="Program that is called with `drain` or `resume`, the node and the reason. "
@@ -76,7 +76,8 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
     Commands to resume or drain the nodes are printed, and run by a hook only. The verdicts are
     written to results/verdicts/SYSTEM/ for Slurm's prolog and HealthCheckProgram.
 
-    Exits with 1 if a node is a no-go, with 2 if there is not enough data for one.
+    Exits with 1 if a node is a no-go, else with 2 if there is not enough data for one, the hook
+    failed, or a record could not be read.
     """
     from plumbline.analysis import clear as clearing
     from plumbline.cli.sweep import expanded

@@ -129,12 +129,13 @@ orphans_option = click.option(
     "--orphans",
     type=click.Choice(["cancel", "keep"]),
     default=lambda: os.environ.get("PLUMBLINE_ORPHANS") or "cancel",
-    help="What to do with jobs that a killed session left in Slurm.  [default: cancel]",
+    help="What to do with jobs that a killed session left in Slurm.  [default: "
+    "$PLUMBLINE_ORPHANS, or cancel]",
 )
 
 _KEEP = {
     "stage": "Remove the stage folders of test cases",
-    "output": "Remove outputs of test cases that passed",
+    "output": "Remove the outputs of passed test cases",
     "logs": "Compress ReFrame's logs and reports",
     "sessions": "Remove whole sessions, with their records,",
 }

@@ -45,7 +45,7 @@ from plumbline.core.errors import WrongOption
                    "[default: 2.5 times --min-effect]")  # fmt: skip
 @click.option("--allow-inconclusive", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
               help="Share of the figures that may have too little data in a go.  "
-                   "[default: none]")  # fmt: skip
+                   "[default: 0]")  # fmt: skip
 @click.option("--no-past", is_flag=True,
               help="Use only the two sides, and no earlier sessions.")  # fmt: skip
 @click.option("--each-sample", is_flag=True,

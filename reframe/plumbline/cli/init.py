@@ -19,13 +19,14 @@ from plumbline.core.errors import Fault, WrongOption
               help="Draft only this queue, or Slurm partition; may be repeated.")  # fmt: skip
 @click.option("--node", "nodes", multiple=True, type=KeyValue("QUEUE=FILE", empty=False),
               metavar="QUEUE=FILE",
-              help="What a node of a queue or partition printed about itself.")  # fmt: skip
-@click.option("--probe", is_flag=True, help="Submit a job to each queue that "
-              "describes a node.")  # fmt: skip
+              help="Describe the nodes of a queue by the FILE that `python -m "
+                   "plumbline.operate.onboarding.node` printed on one of them.")  # fmt: skip
+@click.option("--probe", is_flag=True, help="Submit a job to each queue, which "
+              "describes its node.")  # fmt: skip
 @click.option("-o", "--output", metavar="FILE", help="Write to FILE, or - for standard "
               "output, instead of systems/NAME.yaml.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Same as -o -.")
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def init(name, partitions, nodes, probe, output, dry_run, force):
     """Draft systems/NAME.yaml on a login node, from what can be detected there, and the Spack
     environments of the toolchains among the modules in spack-env/NAME/.

@@ -6,15 +6,19 @@ import sys
 
 import click
 
-from plumbline.cli.common import checks_option, say, system_option, warn
+from plumbline.cli.common import checks_option, complete_system, say, warn
 from plumbline.core.text import pluralize
 
 
 @click.command()
-@system_option
+@click.option("--system", metavar="NAME", shell_complete=complete_system,
+              help="Check only this system.  [default: all; of the inventories, that of this "
+                   "host's system]")  # fmt: skip
 @checks_option
-@click.option("--accept", is_flag=True, help="Update the inventory to the current system.")
-@click.option("--weak", is_flag=True, help="List the references that cannot distinguish two cases.")
+@click.option(
+    "--accept", is_flag=True, help="Update the inventory to the present checks and references."
+)
+@click.option("--weak", is_flag=True, help="List the weak assertions.")
 def lint(system: str | None, checks: tuple[str, ...], accept: bool, weak: bool):
     """Check systems, references, checks, Spack environments and waivers for consistency.
 

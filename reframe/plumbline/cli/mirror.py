@@ -29,7 +29,7 @@ def create(folder: Path, names: tuple[str, ...]):
 @click.argument("folder", type=click.Path(path_type=Path), required=False)
 @click.option("--off", is_flag=True, help="Use the network again.")
 def use(folder: Path | None, off: bool):
-    """Build only from the mirror in FOLDER."""
+    """Build only from the mirror in FOLDER, until --off."""
     from plumbline.software import mirror as mirrors
 
     if off == (folder is not None):

@@ -16,7 +16,8 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--after-maintenance", is_flag=True,
-              help="Compare with the nights before, screen the nodes: go or no-go.")  # fmt: skip
+              help="Compare with the nights before, and screen the nodes: go or "
+                   "no-go.")  # fmt: skip
 @click.option("--maintenance", metavar="NAME",
               help="Name of the maintenance, stored in the session extras.  "
                    "[default: today's date, UTC]")  # fmt: skip
@@ -31,9 +32,10 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
               help="Sessions to run, one after the other.  "
                    "[default: 1, or 3 after a maintenance]")  # fmt: skip
 @click.option("--nights", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
-              help="Nights before the maintenance to compare with.")  # fmt: skip
+              help="Sessions before the maintenance to compare with.")  # fmt: skip
 @click.option("--allow-inconclusive", type=click.FloatRange(0, 100), default=0.0, metavar="PCT",
-              help="Allow this share of inconclusive figures in a go.  [default: 0]")  # fmt: skip
+              help="Share of the figures that may have too little data in a go.  "
+                   "[default: 0]")  # fmt: skip
 @click.option("--screen/--no-screen", default=None,
               help="Screen the nodes after a maintenance.  "
                    "[default: if the sessions measured enough of them]")  # fmt: skip
@@ -49,7 +51,8 @@ def nightly(after_maintenance: bool, maintenance: str | None, budget, sessions: 
     ARGUMENTS are ReFrame's own, as in `plumbline run`. While a nightly of the same system runs,
     another one is refused.
 
-    Exit codes: 1 if any part found a regression or fault, else 2 if any is inconclusive.
+    Exit codes: 1 if any part found a fault or a new regression, else 2 if any is inconclusive, else
+    0.
     """
     import datetime
 

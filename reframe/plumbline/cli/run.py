@@ -11,8 +11,8 @@ from plumbline.cli.common import budget_option, orphans_option, system_option
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--strict", is_flag=True, envvar="PLUMBLINE_STRICT",
-              help="A case that is skipped, and a reference that is missing but in the inventory, "
-              "fail the session.  [default: $PLUMBLINE_STRICT]")  # fmt: skip
+              help="A skipped case, a figure that lost its reference, or a warning fails the "
+              "session.  [default: $PLUMBLINE_STRICT]")  # fmt: skip
 @budget_option
 @orphans_option
 @system_option

@@ -49,7 +49,8 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     SESSION, or up to the last session. Suspects are listed but not flagged: measure them again,
     several times in the same night, and screen once more.
 
-    Exits with 1 if anything is flagged and not waived, with 2 if the last night is inconclusive.
+    Exits with 1 if anything is flagged and not waived, else with 2 if the last night is
+    inconclusive, or a record could not be read.
     """
     from plumbline.analysis import screen as screening
     from plumbline.core import paths

@@ -17,7 +17,8 @@ from plumbline.core.text import pluralize
 @click.option("--reservation", default="", metavar="NAME",
               help="Only the nodes of this maintenance reservation.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), metavar="N",
-              help="Maximum of queued jobs.  [default: the partition's max_jobs]")  # fmt: skip
+              help="Most jobs that are queued at once.  "
+                   "[default: the partition's max_jobs, or 8]")  # fmt: skip
 @click.option("--time-limit", "minutes", type=click.IntRange(1), metavar="MINUTES",
               help="Time limit of each job.  [default: from its test cases]")  # fmt: skip
 @click.option("--nodes", metavar="LIST", help="Only these nodes: n[1-4,7] or n1,n2.  "

@@ -61,7 +61,7 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
     the most important cause is first.
 
     Exits with 1 if a regression or a drift to the worse, of those that are printed, is active and
-    not waived, with 2 if no series had enough nights.
+    not waived, else with 2 if no series had enough nights, or a record could not be read.
     """
     from plumbline.analysis import causes
     from plumbline.analysis.trend import following

@@ -35,12 +35,14 @@ _MAX_FIGURES = 6
 @current_selection_options
 def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: str | None,
           ticket: str, form: str, select, source: Path | None):  # fmt: skip
-    """Add waivers for these findings to the site's reference/waivers.yaml.
+    """Add waivers for findings to the site's reference/waivers.yaml.
 
-    A FINDING is a red test case, a regression that is active, or what `plumbline screen` flags,
-    which its name there identifies as well. The report prints the names of all. Without any, all
-    are listed. A waiver covers a loss of up to two per cent more than today's: a
-    larger one is red again, as is one whose waiver has ended.
+    A FINDING is the name of a red test case, of an active regression, or of what `plumbline screen`
+    flags. Without one, all findings are listed; the report has their names too. For what is flagged
+    as slow, the name that `plumbline screen` prints will do.
+
+    A waiver covers a loss of up to two percentage points more than today's. A larger loss is red
+    again, and so is one whose waiver has ended.
 
     Exit codes: 0 the waivers are written, or the list is printed; 2 they are not.
     """
