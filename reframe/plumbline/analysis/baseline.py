@@ -34,8 +34,8 @@ _MOST = 100
 #: Why a test case or figure gets no row: reason code -> its message.
 REASONS = {
     "baseline.waived": "waived: a known fault is no baseline",
-    "baseline.busy": "measured while other processes ran on the same cores",
-    "baseline.warnings": "measured with warnings on standard error",
+    "baseline.busy": "measured while others used the same cores or network",
+    "baseline.warnings": "measured with warnings",
     "baseline.figure-failed": "a figure failed, although the case passed (ReFrame's strict_check)",
     "baseline.figure-warnings": "not measured, or with a warning about the figure",
     "baseline.no-bounds": "no bounds can be derived",

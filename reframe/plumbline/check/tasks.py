@@ -49,13 +49,13 @@ def check_nodes(partition, layout: Layout, program: str) -> None:
     if layout.num_nodes > 1 and "off-node" not in partition.features:
         raise PlacementError(
             f"{program} needs {layout.num_nodes} nodes, and partition {partition.fullname} has "
-            f"only one node: run it on a partition with more",
+            f"one (no off-node in its extras.placements): run it on a partition with more",
             code="placement.too-few-nodes",
         )
     if layout.placement == "gpus-off-node" and layout.num_nodes < 2:
         raise PlacementError(
             f"{program} is to run between nodes, and the check's nodes are {layout.num_nodes}: set "
-            f"two or more",
+            f"two or more (-S nodes=2)",
             code="placement.too-few-nodes",
         )
     if layout.racks > 1 and not rotation.racks_known(partition):

@@ -100,7 +100,9 @@ def describe(partition: dict, show: Callable[[str], None]) -> dict:
         words = command(partition, str(file), (sys.executable, *DESCRIBE[1:]))
         if words is None:
             raise Fault(
-                f"no job is known for scheduler {partition['scheduler']}: describe a node by hand",
+                f"--probe: no job is known for scheduler {partition['scheduler']}: run "
+                f"`{shlex.join(DESCRIBE)} > node.json` on a node, and give --node QUEUE=node.json "
+                f"instead",
                 code="scheduler.unsupported",
             )
         show(f"submitting: {shlex.join(words)}")
@@ -120,7 +122,9 @@ def _submit(words: list[str], output: Path) -> None:
             check=False, errors="replace",
         )  # fmt: skip
     except OSError as err:
-        raise Fault(f"{words[0]}: {err}", code="scheduler.no-answer") from None
+        raise Fault(
+            f"{words[0]} cannot be run: {err.strerror}", code="scheduler.no-answer"
+        ) from None
     except subprocess.TimeoutExpired:
         raise Fault(
             f"{words[0]} did not end within {PATIENCE} s; its job may still be queued: cancel it",
@@ -133,4 +137,7 @@ def _submit(words: list[str], output: Path) -> None:
             printed = last_line(outputs.read(output, errors="replace"))
         except OSError:
             printed = ""
-        raise Fault(": ".join(filter(None, [why, printed])), code="scheduler.no-answer")
+        raise Fault(
+            ": ".join(filter(None, [f"{words[0]} failed", why, printed])),
+            code="scheduler.no-answer",
+        )

@@ -18,14 +18,16 @@ def available(partition: dict, reservation: str = "") -> tuple[list[str], dict[s
     every = slurm.nodes()
     if every is None:
         raise Fault(
-            "sinfo does not answer, so the nodes are unknown: give them with --nodes",
+            "sinfo does not answer, so it is unknown which nodes are up: repeat the command when "
+            "it does; only `plumbline sweep --nodes` does without",
             code="scheduler.no-answer",
         )
     try:
         selected = slurm.members(partition.get("access", []), every)
     except Fault as err:
         raise Fault(
-            f"partition {partition['name']}: {err}; or give the nodes with --nodes", code=err.code
+            f"partition {partition['name']}: {err}; `plumbline sweep --nodes` does without",
+            code=err.code,
         ) from None
     reserved = _under_maintenance(reservation)
     if reservation:
@@ -59,8 +61,11 @@ def _under_maintenance(reservation: str) -> dict[str, str]:
     """
     known = slurm.reservations()
     if known is None:
-        raise Fault("scontrol does not answer, so nodes under maintenance are unknown: give the "
-                    "nodes to measure with --nodes", code="scheduler.no-answer")  # fmt: skip
+        raise Fault(
+            "scontrol does not answer, so nodes under maintenance are unknown: repeat the command "
+            "when it does; only `plumbline sweep --nodes` does without",
+            code="scheduler.no-answer",
+        )
     active = [found for found in known if found.maintenance and found.state in ("ACTIVE", "")]
     if reservation:
         chosen = next((found for found in known if found.name == reservation), None)
