@@ -231,8 +231,8 @@ class Duet:
             ]
             if turns[0] != turns[1]:
                 raise outcomes.Skip(
-                    f"the sides do not have the same runs: {len(turns[0]) // 2} and "
-                    f"{len(turns[1]) // 2}",
+                    f"the sides do not have the same runs ({len(turns[0]) // 2} and "
+                    f"{len(turns[1]) // 2}), so they cannot take turns: compare sessions instead",
                     code="duet.not-possible",
                 )
             reframe_patches.at_submission(other.job, lambda: False)

@@ -125,7 +125,10 @@ class NodePairs(Benchmark):
 
     def sample_command(self, path: str, bindings: list[binding.Binding]) -> None:
         if self.duet_side:
-            self.skip_case("pairs of nodes run at once, and not in turns", "duet.not-possible")
+            self.skip_case(
+                "a duet cannot measure pairs of nodes, which run at once: compare sessions instead",
+                "duet.not-possible",
+            )
         listed = NODES_OF_JOB[self.current_partition.scheduler.registered_name]
         if self.chosen:
             listed = f"printf '%s\\n' {shlex.join(self.chosen)}"

@@ -94,7 +94,8 @@ def check_memory_policy(
     needed = any("numactl" in (*bound.options, *bound.task) for bound in bindings)
     if needed and not numactl:
         raise binding.BindingError(
-            "numactl is not on PATH: apt-get install numactl", code="binding.numactl-missing"
+            "numactl is not on PATH: install it (on Debian: apt-get install numactl)",
+            code="binding.numactl-missing",
         )
     if numactl and (needed or one_process):
         domain = topology.os_number(min(topology.by_numa()))

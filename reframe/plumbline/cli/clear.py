@@ -88,7 +88,8 @@ def clear(system, partition, repeat, with_peers, reservation, minutes, no_measur
     names = expanded(nodes, "NODES")
     if no_measure and (arguments or with_peers or reservation or minutes):
         raise WrongOption(
-            "--no-measure takes no arguments of ReFrame, peers, reservation or time limit"
+            "--no-measure cannot be combined with arguments of ReFrame, --with-peers, "
+            "--reservation or --time-limit"
         )
     try:
         # As in the names of sessions.
@@ -137,8 +138,8 @@ def _measured(names, place, known, arguments, repeat, reservation, minutes, with
     if with_peers:
         if reservation:
             raise WrongOption(
-                "--with-peers: the peers are not in the reservation: measure them with "
-                "`plumbline sweep --nodes`"
+                "--with-peers cannot be combined with --reservation, which the peers are not in: "
+                "measure them with `plumbline sweep --nodes`"
             )
         sweep.nodes += operating.peers_tonight(sweep, known, with_peers)
         sweep.jobs = len(sweep.nodes)

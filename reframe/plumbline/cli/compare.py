@@ -78,22 +78,22 @@ def compare(before: str, after: str, arguments: tuple[str, ...], duet: bool,
     margin = 2.5 * min_effect if equivalence_margin is None else equivalence_margin
     if margin < min_effect:
         raise WrongOption(
-            f"--equivalence-margin {margin:g} is below --min-effect {min_effect:g}: a loss that "
-            f"counts as unchanged cannot be one that must be excluded"
+            f"--equivalence-margin {margin:g} must be at least --min-effect {min_effect:g}, below "
+            f"which each difference counts as unchanged"
         )
     rules = comparing.Rules(min_effect / 100, margin / 100, allow_inconclusive / 100, each_sample)
     if duet:
         from plumbline.check.duet import Side
 
         if no_past or each_sample:
-            raise WrongOption("--duet: --no-past and --each-sample are of sessions")
+            raise WrongOption("--no-past and --each-sample compare sessions: omit them with --duet")
         before, after = (str(Side.of(side, to_run=bool(names))) for side in (before, after))
         if names:
             often = [f"--repeat={repeat or 5}", f"--setvar=num_samples={samples or 6}"]
             with session_output(form, output):
                 select = _measured(before, after, names, [*often, *arguments], select, source)
         elif arguments or repeat or samples:
-            raise WrongOption("--duet: name the check to measure with -n")
+            raise WrongOption("--duet: name the check that is to be measured: -n CHECK")
     elif names or arguments or repeat or samples:
         raise WrongOption(f"{' '.join([*names, *arguments][:1]) or '--repeat'}: only with --duet")
     with History(source, say=warn) as history:
@@ -125,9 +125,15 @@ def _measured(
     from plumbline.session import run, session
 
     if source is not None and source != paths.results():
-        raise WrongOption("--from is of what was measured before: set PLUMBLINE_RESULTS")
+        raise WrongOption(
+            "--from cannot be combined with -n, which measures: to measure into another results "
+            "folder, set PLUMBLINE_RESULTS"
+        )
     if "--dry-run" in arguments:
-        raise WrongOption("--dry-run: a duet has none; `plumbline run --dry-run` has one side's")
+        raise WrongOption(
+            "--dry-run: a duet has none; `plumbline run --dry-run -p ENVIRONMENT` writes the job "
+            "scripts of one side"
+        )
     sides = duet.begin(first, second).sides.values()
     environments = dict.fromkeys(side.environment for side in sides)
     run.run(

@@ -54,7 +54,10 @@ def refs(words: tuple[str, ...], name: str | None, unused: bool, form: str, **wa
         echo(format_table(shown, finder.COLUMNS if shown else ()))
         say(f"{len(rows)} of {len(references.rows)} references")
         if not (rows or unused) and (peaks := finder.capping(references, wanted, words)):
-            say("no row is of these figures; their ceilings are `times` the peaks of links:")
+            say(
+                "no reference is of these figures, but each has a ceiling: the peak of a link, "
+                "times the number in the column `times`:"
+            )
             shown = [[peak[column] for column in finder.CAPPING] for peak in peaks]
             echo(format_table(shown, finder.CAPPING))
     if not rows:

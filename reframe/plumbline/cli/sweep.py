@@ -50,8 +50,8 @@ def sweep(system, reservation, jobs, minutes, nodes, older_than, budget, resume,
         if system or reservation or nodes or minutes or older_than or arguments or (
                 show and budget):  # fmt: skip
             raise WrongOption(
-                "--resume and --show take no system, nodes, age, reservation, time limit or "
-                "arguments"
+                "--resume and --show take no --system, --nodes, --older-than, --reservation, "
+                "--time-limit or arguments of ReFrame, and --show no --budget"
             )
         found = sweeps.Sweep.read(sweeps.folder_of(partition))
         if not show:
@@ -110,7 +110,8 @@ def _select(found, older_than: timedelta | None, budget: timedelta | None) -> No
         sys.exit(2 if found.skipped else 0)
     if not chosen.nodes:
         raise WrongOption(
-            f"--budget: not even one node fits: {chosen.seconds / 60:.1f} minutes each"
+            f"--budget is too short for a single node, which takes {chosen.seconds / 60:.1f} "
+            "minutes"
         )
     found.nodes, found.named = chosen.nodes, True
 

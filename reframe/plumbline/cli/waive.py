@@ -55,7 +55,7 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     wrong = [name for name, value in given.items() if bool(value) != bool(names)]
     if wrong or (ticket and not names):
         words = " ".join(wrong or ["--ticket"])
-        state = "is missing" if names else "is of a FINDING, and none is given"
+        state = "is missing" if names else "needs a FINDING, and none is given"
         raise WrongOption(f"{words}: {state}; `plumbline waive` lists findings")
     expires = _day(until) if until else None
     with History(source, say=warn) as history:

@@ -55,7 +55,7 @@ def place_of(
     if len(found) > 1:
         listed = "; ".join(f"{of[0]}:{of[1]}: {shorten(names)}" for of, names in found.items())
         raise WrongOption(
-            f"the nodes are of several partitions: {listed}: clear those of each by themselves"
+            f"the nodes are of several partitions: {listed}: run `plumbline clear` once for each"
         )
     return next(iter(found))
 

@@ -178,7 +178,7 @@ def _no_case(system: str) -> str:
     before = inventory.read(system)
     folders = before.folders if before else []
     return with_code(
-        f"{system}: no loaded check has a test case there: load the folder of yours with "
+        f"{system}: no loaded check has a test case there: load your own checks with "
         f"{inventory.loading(folders)}; Plumbline's own checks need a system file "
         f"(docs/onboarding.md)",
         "session.nothing-selected",

@@ -110,7 +110,7 @@ def _lines(text: str) -> Iterator[tuple[str, list[str]]]:
             raise ParseError(f"a line of a table is truncated or too long: {line!r}")
         if line[0] == "+":
             if set(line) != {"+", "-"}:
-                raise ParseError(f"not a line between rows: {line!r}")
+                raise ParseError(f"not the line that separates rows: {line!r}")
             continue
         cells = [cell.strip() for cell in line[1:-1].split("|")]
         if below[:1] != "+" and len(cells) > 1:

@@ -239,8 +239,8 @@ class Session(executors.TaskEventListener):
         newest = max(filter(configuration.is_session_name, names), default="")
         if newest > self.name:
             self.notes.append(
-                f"the clock is behind the start of session {newest}: sessions are sorted by their "
-                f"clocks, not in the order in which they ran"
+                f"this host's clock is behind the start of session {newest}, so this session is "
+                f"sorted before it: set the clock that is wrong"
             )
         os.environ[recovery.MARK] = os.path.realpath(self.folder)
 
@@ -391,7 +391,10 @@ class Session(executors.TaskEventListener):
             session_files.append(self.folder / "records.jsonl", line)
         except session_files.RecordError as err:
             self.lost += 1
-            print(f"plumbline: record not stored ({err}); it follows:")
+            print(
+                f"plumbline: record not stored ({err}); it follows: `plumbline history recover "
+                f"LOG` stores it from this output"
+            )
             print(f"plumbline-record {line}", flush=True)
 
     # -- at the end -------------------------------------------------------------------------

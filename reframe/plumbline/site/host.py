@@ -79,8 +79,8 @@ def patterns() -> dict[str, list[str]]:
                 faults.append(err)
     if faults and not matching_systems(found):
         raise Fault(
-            f"{faults[0]}\nno other system matches this host, which may be this file's: correct "
-            f"the file, or name the system with --system",
+            f"{faults[0]}\nthis host may be of that system, as no other matches it: correct the "
+            f"file, or name the system with --system",
             code=faults[0].code,
         )
     return found

@@ -158,7 +158,8 @@ def _fetch(name: str, pin: dict[str, str], report: Callable[[str], None]) -> Non
     report(f"fetching {name} {pin['tag']} from {address}")
     if shutil.which("git") is None:
         raise Fault(
-            "git is not on PATH: apt-get install git, or load its module", code="spack.no-git"
+            "git is not on PATH: install it (on Debian: apt-get install git), or load its module",
+            code="spack.no-git",
         )
     if not chosen:
         require_reachable(address)

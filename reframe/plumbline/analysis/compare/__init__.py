@@ -211,7 +211,9 @@ def compare_sessions(
         records = history.records(replace(select, sessions=(*found.before, *found.after)))
         found.surroundings = hostfacts.differences(records, {*found.before}, {*found.after})
     else:
-        found.notes.append("a CSV file has no host facts, no builds and no plans")
+        found.notes.append(
+            "of a CSV file: changes of hosts and builds, and cases without a record, are not known"
+        )
     heed_skipped(found, history.faults)
     return found
 

@@ -114,8 +114,8 @@ class _Reader:
         group, first = self.groups.setdefault(series, (Group(series, better), line))
         if group.better != better:
             raise ValueError(
-                f"better {better!r}, but line {first} has {group.better!r}: write the same, or "
-                f"name the figures in a column series"
+                f"better {better!r}, but {group.better!r} in line {first}: write the same, or add "
+                f"a column series with the name of each row's figure"
             )
         nodes = self._nodes(row)
         of, unit = group.pairs, nodes
@@ -133,7 +133,8 @@ class _Reader:
         night = csvfile.parse_night(text)
         kind, first = self.nights = self.nights or (type(night), line)
         if not isinstance(night, kind):
-            raise ValueError(f"night {night}: line {first} mixes numbers and dates")
+            other = "number" if kind is int else "date"
+            raise ValueError(f"night {night}, but line {first} has a {other}: use one of them")
         if isinstance(night, int) and night < 0:
             raise ValueError(f"night {night}: number nights from 0 on")
         return str(night)

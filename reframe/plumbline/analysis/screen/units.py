@@ -140,8 +140,8 @@ class PeerGroup:
                 )
                 continue
             self.report(
-                f"{what} fell together, so none is flagged: run `plumbline trend` for the date of "
-                f"the change"
+                f"{what} became slower in the same night, so none is flagged: run `plumbline "
+                f"trend` for the date of the change"
             )
         last = len(self.nights) - 1
         if tracker.judged_last > 0:
@@ -217,9 +217,9 @@ class PeerGroup:
         gap, now = apart(levels), apart(_levels(values, kinds, slice(-_FIRST, None)))
         self.lacking |= now > gap / 2 and bool(np.isfinite(values[-1]).any())
         self.report(
-            f"two levels: {int(slower.sum())} of {pluralize(len(slower), of)} "
-            f"{-math.expm1(-gap):.0%} slower than the others since the first night, and too few "
-            f"to be two groups: compare them with a reference; losses since then are flagged"
+            f"{int(slower.sum())} of {pluralize(len(slower), of)} {-math.expm1(-gap):.0%} slower "
+            f"than the others since the first night: not flagged, as it is unknown which of so few "
+            f"are healthy: compare them with a reference; losses since then are flagged"
         )
         return values + slower * gap
 
