@@ -645,6 +645,16 @@ def test_what_is_invalid_elsewhere_prevents_no_waiver(tmp_path):
     assert [one.id for one in waivers.load(folder / "reference")] == [found["finding"]]
 
 
+def test_what_of_the_history_cannot_be_read_is_reported(tmp_path):
+    folder = sessions_of(tmp_path, [{"figures": [SLOW]}])
+    a_baseline(folder, {"id": NAME})
+    (path,) = folder.glob("sessions/*/records.jsonl")
+    with path.open("a") as file:
+        file.write("{}\n")
+    done = waive(folder)
+    assert (done.code, [*done.codes]) == (0, ["history.damaged"])
+
+
 def test_an_invalid_file_of_waivers_is_not_edited(slow):
     (found,) = listed(slow)
     path = slow / "reference" / "waivers.yaml"

@@ -13,6 +13,7 @@ from plumbline.cli.common import (
     say,
     table_format_option,
     warn,
+    warn_skipped,
     write,
 )
 from plumbline.core import formats
@@ -61,6 +62,7 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     with History(source, say=warn) as history:
         now = datetime.datetime.now(datetime.timezone.utc)
         found = triage.load(history, select, now, warn)
+        warn_skipped(history)
     if not names:
         write(_FORMATS[form](found), None)
         return
