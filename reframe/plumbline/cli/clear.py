@@ -49,8 +49,8 @@ _WIDTH = 34
     "--before",
     default="",
     metavar="DATE",
-    help="Their usual nights are those before this date, such as that of the drain: "
-    "2026-11-21.  [default: all on which `plumbline screen` flags none]",
+    help="Take only nights before this date for what is usual of a node, such as that of the "
+    "drain: 2026-11-21.  [default: those on which `plumbline screen` does not flag it]",
 )
 @click.option("--margin", type=click.FloatRange(2, 50), default=5.0, show_default=True,
               metavar="PCT", help="Loss that must be excluded for a go.")  # fmt: skip
