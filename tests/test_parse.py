@@ -1453,9 +1453,12 @@ def test_osu_every_cell_is_read(name: str) -> None:
     """Cell by cell, read without the parser's checks."""
     lines = [line for line in text_of(name).splitlines() if line.strip()]
     head = next(n for n, line in enumerate(lines) if re.search(r"# Size|\(us\)\s+\S|\(us\)$", line))
-    columns = re.split(r"\s{2,}", lines[head].replace("# Size", "Size").strip("# "))
+    text = lines[head].replace("# Size", "Size").strip("# ")
+    columns = re.split(r"\s{2,}", text)
     expected = []
     for line in lines[head + 1 :]:
+        if line == "# Datatype: MPI_CHAR.":
+            continue
         if line.startswith("--"):
             break
         cells = dict(zip(columns, line.split(), strict=True))
@@ -1480,6 +1483,9 @@ OSU_FIGURES = {
     "osu/osu_allreduce_f": "allreduce_latency_8 us, allreduce_latency_min_8 us",
     OSU_OVERLAP: "iallreduce_latency_16 us, iallreduce_compute_16 us, "
     "iallreduce_pure_latency_16 us, iallreduce_overlap_16 percent",
+    "osu/v71_bibw": "bibandwidth_4194304 MB/s",
+    "osu/v71_mbw_mr": "multi_bandwidth_1 MB/s, message_rate_1 message/s",
+    "osu/v71_multi_lat": "multi_latency_1 us",
     "osu/v74_mpich_multi_lat": "multi_latency_16 us",
     "osu/v74_mpich_put_bibw": "put_bibandwidth_8 MB/s",
     "osu/v74_mpich_get_latency": "get_latency_64 us",
@@ -1628,6 +1634,32 @@ def test_osu_percentiles_stand_in_the_order_that_was_asked_for() -> None:
     assert refusal(OSU_TAIL, text) == NOT_PARSED
     text = changed(text, r"P50( Tail.*)P99( Tail)", r"P99\1P50\2")
     assert figures(read(OSU_TAIL, text)) == whole(OSU_TAIL)
+
+
+def test_osu_the_datatype_below_the_header() -> None:
+    """7.1 to 7.3 print it there in tests between two tasks."""
+    output = read("osu/v71_mbw_mr")
+    assert output.version == "7.1"
+    assert output.inputs == {
+        "program": "osu_mbw_mr",
+        "accelerator": "none",
+        "buffer": "host",
+        "pairs": "1024",
+        "window_size": "64",
+        "datatype": "MPI_CHAR",
+        "validation": "off",
+    }
+    name, line = "osu/v71_bibw", "# Datatype: MPI_CHAR.\n"
+    text = text_of(name)
+    assert refusal(name, text.replace(line, 2 * line)) == NOT_PARSED
+    assert refusal(name, changed(text, r"^(# OSU.*\n)", rf"\1{line}")) == NOT_PARSED
+    # Only osu_mbw_mr prints its title twice.
+    assert refusal(name, changed(text, r"^(# OSU.*\n)", r"\1\1")) == NOT_PARSED
+    text = changed(text, "MPI Bi", "MPI-CUDA Bi")
+    buffers = "# Send Buffer on DEVICE (D) and Receive Buffer on DEVICE (D)\n"
+    output = read(name, changed(text, r"^(# Size)", rf"{buffers}\1"))
+    assert (output.inputs["buffer"], output.inputs["datatype"]) == ("device", "MPI_CHAR")
+    assert figures(output) == whole(name)
 
 
 def test_osu_titles_are_those_of_programs() -> None:

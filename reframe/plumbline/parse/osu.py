@@ -144,14 +144,17 @@ HEADS = {
 }
 
 _TITLE = re.compile(r"^# (OSU .*?) v(\d[\w.]*)[ ]*$", re.M)
+#: 7.0 to 7.3 print this title twice (main() of osu_mbw_mr.c, and print_header() of osu_util.c).
+_TWICE = re.compile(r"^(# OSU MPI Multiple Bandwidth / Message Rate Test v.*\n)\1", re.M)
 _ACCELERATOR = re.compile(r"-(CUDA MANAGED|CUDA|OPENACC|ROCM|MANAGED)(?= )")
 _TAIL = re.compile(r"P(\d{1,2}) Tail (?:Lat\(us\)|BW\(MB/s\))")
 _FRACTION = re.compile(r"\d+\.\d\d", re.ASCII)
 _INIT = re.compile(r"^nprocs: (\d+), min: (\d+) ms, max: (\d+) ms, avg: (\d+) ms$", re.M)
 
+_DATATYPE = r"# Datatype: (\S+)\."
 #: Lines between title and table -> the inputs in them.
 _FACTS = {
-    r"# Datatype: (\S+)\.": ("datatype",),
+    _DATATYPE: ("datatype",),
     r"# \[ pairs: (\d+) \] \[ window size: (\d+) \]": ("pairs", "window_size"),
     r"# Window creation: (\S+)": ("window_creation",),
     r"# Synchronization: (\S+)": ("synchronization",),
@@ -182,6 +185,7 @@ def parse(text: str) -> Output:
     text, library, tasks = _library(text)
     if library and not _TITLE.search(text):
         return _untitled(text.splitlines(), library, tasks)
+    text = _TWICE.sub(r"\1", text)
     title = single(_TITLE.finditer(text), "the title of an OSU program")
     full, version = title.groups()
     accelerator = _ACCELERATOR.search(full)
@@ -236,7 +240,12 @@ def _table(program: str, stem: str, lines: list[str], inputs: dict[str, str]) ->
     if ("barrier" in program) == (head[0] == "# Size"):
         raise ParseError(f"{program}: an unexpected header: {lines[index]!r}")
     inputs["validation"] = "pass" if "Validation" in head else "off"
-    rows = list(_rows(lines[index + 1 :], head))
+    lines = lines[index + 1 :]
+    # 7.1 to 7.3 print it below the header of tests between two tasks (osu_latency.c).
+    if lines and (found := re.fullmatch(_DATATYPE, lines[0].strip())):
+        _add_input(inputs, "datatype", found[1])
+        lines = lines[1:]
+    rows = list(_rows(lines, head))
     return tuple(_figures(program, stem, head, rows))
 
 

@@ -1,0 +1,1 @@
+mpirun -np 2 osu_bibw

@@ -1,0 +1,1 @@
+mpiexec -hostfile $NODEFILE --ppn $PPN --np $NP osu_mbw_mr

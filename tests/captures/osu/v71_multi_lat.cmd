@@ -1,0 +1,1 @@
+mpiexec -hostfile $NODEFILE --ppn $PPN --np $NP osu_multi_lat
