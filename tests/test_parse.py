@@ -1454,7 +1454,7 @@ def test_osu_every_cell_is_read(name: str) -> None:
     lines = [line for line in text_of(name).splitlines() if line.strip()]
     head = next(n for n, line in enumerate(lines) if re.search(r"# Size|\(us\)\s+\S|\(us\)$", line))
     text = lines[head].replace("# Size", "Size").strip("# ")
-    columns = re.split(r"\s{2,}", text)
+    columns = re.split(r"\s{2,}| (?=P\d+ Tail BW)", text)
     expected = []
     for line in lines[head + 1 :]:
         if line == "# Datatype: MPI_CHAR.":
@@ -1487,6 +1487,8 @@ OSU_FIGURES = {
     "osu/v71_mbw_mr": "multi_bandwidth_1 MB/s, message_rate_1 message/s",
     "osu/v71_multi_lat": "multi_latency_1 us",
     "osu/v74_mpich_multi_lat": "multi_latency_16 us",
+    "osu/v74_openmpi_mbw_mr_z": "multi_bandwidth_4 MB/s, message_rate_64 message/s",
+    "osu/v74_openmpi_put_bw_z": "put_bandwidth_4 MB/s",
     "osu/v74_mpich_put_bibw": "put_bibandwidth_8 MB/s",
     "osu/v74_mpich_get_latency": "get_latency_64 us",
     "osu/v74_mpich_fop_latency": "fop_latency_1 us",
@@ -1634,6 +1636,15 @@ def test_osu_percentiles_stand_in_the_order_that_was_asked_for() -> None:
     assert refusal(OSU_TAIL, text) == NOT_PARSED
     text = changed(text, r"P50( Tail.*)P99( Tail)", r"P99\1P50\2")
     assert figures(read(OSU_TAIL, text)) == whole(OSU_TAIL)
+
+
+def test_osu_percentiles_of_bandwidths() -> None:
+    """Their names leave one blank between the columns."""
+    name = "osu/v74_openmpi_bw_zc"
+    assert read(name).inputs["validation"] == "pass"
+    text = text_of(name)
+    assert refusal(name, changed(text, "P5 Tail BW", "P5 Tail Lat")) == NOT_PARSED
+    assert refusal(name, changed(text, "P5( Tail.*)", r"P100\1")) == NOT_PARSED
 
 
 def test_osu_the_datatype_below_the_header() -> None:

@@ -147,7 +147,9 @@ _TITLE = re.compile(r"^# (OSU .*?) v(\d[\w.]*)[ ]*$", re.M)
 #: 7.0 to 7.3 print this title twice (main() of osu_mbw_mr.c, and print_header() of osu_util.c).
 _TWICE = re.compile(r"^(# OSU MPI Multiple Bandwidth / Message Rate Test v.*\n)\1", re.M)
 _ACCELERATOR = re.compile(r"-(CUDA MANAGED|CUDA|OPENACC|ROCM|MANAGED)(?= )")
-_TAIL = re.compile(r"P(\d{1,2}) Tail (?:Lat\(us\)|BW\(MB/s\))")
+_TAIL = re.compile(r"P(\d{1,3}) Tail (?:Lat\(us\)|BW\(MB/s\))")
+#: Between columns. Before the name of a percentile of bandwidths, there is room for one blank.
+_GAP = re.compile(r"\s{2,}| (?=P\d{1,3} Tail BW)")
 _FRACTION = re.compile(r"\d+\.\d\d", re.ASCII)
 _INIT = re.compile(r"^nprocs: (\d+), min: (\d+) ms, max: (\d+) ms, avg: (\d+) ms$", re.M)
 
@@ -295,7 +297,7 @@ def _add_input(inputs: dict[str, str], name: str, value: str) -> None:
 
 def _head(line: str) -> tuple[str, ...]:
     """Return the columns: ``# Size`` or none, those of ``HEADS``, and those of options."""
-    cells = re.split(r"\s{2,}", line.strip())
+    cells = _GAP.split(line.strip())
     sized = cells[0] == "# Size"
     cells[0] = cells[0].removeprefix("# ")
     columns = cells[1:] if sized else cells
