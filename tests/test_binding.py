@@ -269,6 +269,24 @@ def test_no_mpi_binds_again_after_the_report(shell: str) -> None:
         assert {f"{name}={value}" for name, value in names.items()} <= {*done.stdout.splitlines()}
 
 
+#: What overrules the confirmed ranks, and the words for OpenMP.
+OVERRULING = (
+    *("MPICH_RANK_REORDER_METHOD", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "KMP_AFFINITY"),
+    *("GOMP_CPU_AFFINITY", "KMP_HW_SUBSET", "KMP_PLACE_THREADS", "KMP_DEVICE_THREAD_LIMIT"),
+    *("KMP_ALL_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS"),
+    *("MKL_DOMAIN_NUM_THREADS", "BLIS_NUM_THREADS"),
+)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_no_variable_of_the_user_changes_ranks_or_threads(shell: str) -> None:
+    words = ("OMP_NUM_THREADS=2", "OMP_PROC_BIND=close", "OMP_PLACES={0},{1}")
+    env = dict.fromkeys((*OVERRULING, "OMP_PLACES", "OMP_NUM_THREADS"), "1")
+    lines = {*run_task(shell, TASK, 1, *words, "env", **env).stdout.splitlines()}
+    assert lines >= {*words}
+    assert not {line.partition("=")[0] for line in lines} & {*OVERRULING}
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
 def test_a_gpu_by_local_rank(variable: str, shell: str) -> None:

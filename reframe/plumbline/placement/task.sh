@@ -27,6 +27,12 @@ done
 cuda=${CUDA_VISIBLE_DEVICES--} rocr=${ROCR_VISIBLE_DEVICES--}
 # ROCm counts these, and CUDA_VISIBLE_DEVICES, in what ROCR_VISIBLE_DEVICES leaves.
 unset HIP_VISIBLE_DEVICES GPU_DEVICE_ORDINAL
+# Of a user's environment: Cray MPICH would give other ranks in MPI_Init than are reported here, and
+# OpenMP's runtimes (LLVM's and Intel's too), OpenBLAS, oneMKL and BLIS would overrule the words below.
+unset MPICH_RANK_REORDER_METHOD
+unset OMP_DYNAMIC OMP_THREAD_LIMIT KMP_AFFINITY GOMP_CPU_AFFINITY KMP_HW_SUBSET KMP_PLACE_THREADS \
+    KMP_DEVICE_THREAD_LIMIT KMP_ALL_THREADS OPENBLAS_NUM_THREADS GOTO_NUM_THREADS MKL_NUM_THREADS \
+    MKL_DOMAIN_NUM_THREADS BLIS_NUM_THREADS
 given='' visible='' output='' per_node='' own='' cpu_lists='' network='' devices=''
 while :; do
     # The path of a program may also contain a =.
