@@ -49,7 +49,7 @@ def laid_out(
 WHOLE_NODE = "-n {0} -r 1 -a {1} -c ALL_CPUS -g {2} -d packed -b rs"
 
 #: Launcher, system, placement, name of the layout, numbers -> options; if a file has the rest,
-#: its text behind ` << `, or with jsrun the CPUs that task.sh binds to.
+#: its text behind ` << `, or with jsrun and mpt the CPUs that task.sh binds to.
 OPTIONS = [
     # Summit: the last core of each socket (CPUs 84-87, 172-175) is the system's.
     ("jsrun", "summit", "one-core", "", {}, "-n 1 -r 1 -a 1 -c 1 -g 0 -d packed -b packed:1"),
@@ -126,9 +126,11 @@ OPTIONS = [
     ("mpirun-intelmpi", "sawtooth", "off-node", "", {}, "-ppn 1 -genv I_MPI_PIN_DOMAIN [0x1]"),
     ("mpirun-intelmpi", "sawtooth", "all-cores", "", {},
      "-genv I_MPI_PIN_DOMAIN [0xffffffffffff]"),
-    ("mpt", "reedbush-u", "on-node", "", {}, "-ppn 2 omplace -nt 1 -c 0,18"),
-    ("mpt", "reedbush-u", "all-cores", "", {}, "-ppn 1 taskset -c 0-35"),
-    ("mpt", "reedbush-u", "off-node", "", {}, "-ppn 1 taskset -c 0"),
+    ("mpt", "reedbush-u", "on-node", "", {}, "-ppn 2 << 0:18"),
+    ("mpt", "reedbush-u", "all-cores", "", {}, "-ppn 1 << 0-35"),
+    ("mpt", "reedbush-u", "off-node", "", {}, "-ppn 1 << 0"),
+    ("mpt", "reedbush-u", "tasks-per-node", "", {"nodes": 2, "tasks_per_node": 2},
+     "-ppn 2 << 0-17:18-35"),
     ("mvapich", "reedbush-u", "on-node", "", {}, "-bind-to user:0,18"),
     ("mpirun-openmpi", "reedbush-h", "gpu-a", "gpu0-gpu1", {},
      "--mca rmaps_rank_file_physical 1 --rankfile rankfile-gpu0-gpu1 << "
@@ -173,8 +175,9 @@ def test_options(
     # The file has the name that the last option gives.
     named = options.split()[-1].removeprefix("rankfile:file=")
     in_words = [w.partition("=")[2] for w in bound.task if w.startswith("PLUMBLINE_CPUS=")]
-    assert in_words == ([text] if text and launcher == "jsrun" else [])
-    assert bound.files == ({named: f"{text}\n"} if text and launcher != "jsrun" else {})
+    by_wrapper = launcher in ("jsrun", "mpt")
+    assert in_words == ([text] if text and by_wrapper else [])
+    assert bound.files == ({named: f"{text}\n"} if text and not by_wrapper else {})
 
 
 def test_every_launcher_has_options_by_hand() -> None:
@@ -185,8 +188,8 @@ def test_variables_of_the_job() -> None:
     """Where an MPI would bind anew by itself, or place by the scheduler's wish."""
     for launcher, placement, variables in [
         ("mvapich", "on-node", {}),
-        ("mpt", "all-cores", {"MPI_DSM_OFF": "1"}),
-        ("mpt", "on-node", {}),
+        ("mpt", "all-cores", {"MPI_DSM_OFF": "1", "MPI_SHEPHERD": "true"}),
+        ("mpt", "on-node", {"MPI_DSM_OFF": "1", "MPI_SHEPHERD": "true"}),
         ("mpirun-intelmpi", "off-node", {"I_MPI_JOB_RESPECT_PROCESS_PLACEMENT": "0"}),
         ("mpirun-intelmpi", "on-node", {}),
         ("hydra", "on-node", {}),
@@ -243,7 +246,7 @@ def test_words(launcher: str, system: str, placement: str, location: str, words:
     per_node = (f"PLUMBLINE_PER_NODE={count}",) if derived else ()
     # Words of one launcher alone: what task.sh does in its place.
     own = [w for w in bound.task if re.match("PLUMBLINE_(CPUS|CUDA|ROCR)", w)]
-    assert launcher in ("jsrun", "pals", "srun") or not own
+    assert launcher in ("jsrun", "mpt", "pals", "srun") or not own
     assert bound.task == (*per_node, *own, *words.split())
 
 
@@ -302,7 +305,6 @@ REFUSED = [
         ("local", laid_out("eagle", placement), launchers.SEVERAL_TASKS)
         for placement in ("on-socket", "off-node")
     ),
-    ("mpt", laid_out("reedbush-u", "tasks-per-node", tasks_per_node=2), launchers.SEVERAL_CORES),
     ("alps", Layout("gap", (Task(0, CORES[:2]), Task(0, CORES[4:6]))), launchers.UNEQUAL_BLOCKS),
     ("openmpi5", lay_out("on-node", UNEVEN)[0], launchers.UNEQUAL_SOCKETS),
     *(

@@ -242,7 +242,6 @@ PLACED = [
      "-genv I_MPI_PIN_DOMAIN [0x1]", ["0", "0"], [0, 1]),
     ("pals polaris 2 1", "-n 4 --ppn 2 --cpu-bind list:0:8-9,40", ["0", "8-9,40"] * 2,
      [0, 0, 1, 1]),
-    ("mpt reedbush-u 1 2", "-np 2 omplace -nt 2 -c 0-1,18-19", ["0-1", "18-19"], [0, 0]),
     # Of a list, a PE has one CPU.
     ("aprun theta 1 1", "-n 2 -N 2 -d 4 -cc depth", ["0-3", "4-7"], [0, 0]),
     ("aprun theta 1 1", "-n 2 -N 2 -cc 0,33", ["0", "33"], [0, 0]),
@@ -266,6 +265,17 @@ def test_tasks_are_where_the_manual_says(
     step, of = launched(where, options)
     assert (cpus(step), nodes(step, of)) == (expected, on)
     assert step.command == ["prog", "-x"]
+
+
+def test_mpt_starts_a_shell_and_leaves_it_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPI_DSM_OFF", raising=False)
+    monkeypatch.delenv("MPI_SHEPHERD", raising=False)
+    for variable, value in (("MPI_DSM_OFF", "1"), ("MPI_SHEPHERD", "true")):
+        with pytest.raises(Refused):
+            launched("mpt reedbush-u 2 2", "-np 2 -ppn 1")
+        monkeypatch.setenv(variable, value)
+    step, of = launched("mpt reedbush-u 2 2", "-np 2 -ppn 1")
+    assert (cpus(step), nodes(step, of)) == (["0-35"] * 2, [0, 1])
 
 
 #: Launcher, system, options -> the list of GPUs in the environment of each task.
@@ -331,7 +341,7 @@ REFUSED = {
     "intel sawtooth 1 1": ["-n 1", "-genv I_MPI_PIN_DOMAIN left"],
     "pals polaris 1 1": ["--nosuch", "--gpu-bind list:3:0", "-n 2 --ppn 2 --cpu-bind list:0",
                          "-n 3 --ppn 1 --cpu-bind list:0", "--cpu-bind left", "-n 1"],
-    "mpt reedbush-u 1 2": ["--nosuch", "-np 3", "-np 2 omplace -nt 2 -c 0,1", "-np 2"],
+    "mpt reedbush-u 1 2": ["--nosuch", "-np 3"],
     "aprun cielo 1 1": ["--nosuch", "-n x", "-n 17 -N 17", "-n 99", "-cc 77", "-cc left", "-n 1"],
     "flux tioga 2 1": ["--nosuch", f"-N x {_OFF}", f"-N 3 {_OFF}", "-N 1 -x",
                        f"-N 1 --tasks-per-node=65 {_OFF}", "-N 1 -o mpibind=off",

@@ -187,21 +187,16 @@ def _mpt_ranks(task: Task) -> dict[str, object]:
 
 
 def mpt(words: list[str], job: Job) -> Step:
-    """mpiexec_mpt(1) of HPE's MPT under PBS, and omplace(1) behind it; without that, MPI_DSM_OFF
-    (mpi(1)) must say that it does not bind."""
+    """mpiexec_mpt(1) of HPE's MPT under PBS. MPI_DSM_OFF must say that it does not bind, and
+    MPI_SHEPHERD that a shell may start the program (mpi(1))."""
     options, command = read(words, "-np= -ppn=", "mpiexec_mpt", glued=False)
     slots = [options.number("ppn")] * len(job.nodes) if "ppn" in options else job.slots
     counts = fill(options.number("np", sum(slots)), slots)
-    most = max(counts)
-    cpus = [job.cpus] * most
-    if command[:1] == ["omplace"]:
-        inner, command = read(command[1:], "-nt= -c=", "omplace")
-        width, order = inner.number("nt", 1), numbers(inner["c"])
-        cpus = [tuple(sorted(order[n * width : (n + 1) * width])) for n in range(most)]
-        if not all(cpus):
-            raise Refused("MPT ERROR: CPU list is too short")
-    elif "MPI_DSM_OFF" not in os.environ:
+    if "MPI_DSM_OFF" not in os.environ:
         raise Refused("mpiexec_mpt: binding of its own: no stand-in")
+    if os.environ.get("MPI_SHEPHERD") != "true":
+        raise Refused("MPT ERROR: could not run executable.")
+    cpus = [job.cpus] * max(counts)
     return Step(tasks_of(job, counts, all_gpus(job, cpus)), command, ranks=_mpt_ranks)
 
 

@@ -273,11 +273,6 @@ UNEQUAL_BLOCKS = Refusal(
     "on: use a number of tasks that divides the node's cores",
     "tasks with several cores do not fill CPUs 0, 1, 2, ... in turn",
 )
-SEVERAL_CORES = Refusal(
-    "it binds each thread to one CPU, not a task to several cores: use one task per node, or one "
-    "core per task",
-    "several tasks with several cores on a node",
-)
 
 
 def _alps(layout: Layout, _: Topology | None) -> Binding:
@@ -312,21 +307,17 @@ def _pals(layout: Layout, _: Topology | None) -> Binding:
 
 
 def _mpt(layout: Layout, _: Topology | None) -> Binding:
-    """Return one CPU for each task of a node, for ``omplace``.
+    """Return the number of tasks on each node; ``task.sh`` binds each by its local rank.
 
-    ``MPI_DSM_CPULIST`` would bind only in ``MPI_Init``, after the wrapper has reported. A task with
-    several cores is bound by ``taskset(1)`` if it is alone on its node.
+    ``omplace`` gives a CPU of its list to each process in the order in which they are created
+    (dplace(1)), those that ``task.sh`` starts included, and ``MPI_DSM_CPULIST`` would bind only in
+    ``MPI_Init``, after the report. A program that a shell starts needs ``MPI_SHEPHERD``.
     """
     refuse_own_gpus(layout)
     tasks = per_node(layout)
-    where = ("-ppn", str(len(tasks)))
-    if len(tasks) == 1:
-        alone = (*where, "taskset", "-c", cpu_list(tasks[0].cpus))
-        return Binding(alone, {"MPI_DSM_OFF": "1"})
-    if any(len(task.cores) > 1 for task in tasks):
-        raise BindingError(SEVERAL_CORES.message)
-    cpus = ",".join(str(task.cpus[0]) for task in tasks)
-    return Binding((*where, "omplace", "-nt", "1", "-c", cpus))
+    lists = f"PLUMBLINE_CPUS={':'.join(cpu_list(task.cpus) for task in tasks)}"
+    job = {"MPI_DSM_OFF": "1", "MPI_SHEPHERD": "true"}
+    return Binding(("-ppn", str(len(tasks))), job, task=(lists,))
 
 
 # -- Flux ---------------------------------------------------------------------------------------
@@ -370,8 +361,6 @@ LAUNCHERS: dict[str, Launcher] = {
     "jsrun": Launcher("jsrun", "jsrun", _jsrun, _OWN_GPUS),
     "alps": Launcher("aprun", "aprun", _alps, (*_SAME_GPUS, UNEQUAL_BLOCKS), local_rank=False),
     "pals": Launcher("mpiexec of PALS", "mpiexec", _pals, _OWN_GPUS, key="process_manager"),
-    "mpt": Launcher(
-        "mpiexec_mpt", "mpiexec_mpt", _mpt, (*_SAME_GPUS, SEVERAL_CORES), local_rank=False
-    ),
+    "mpt": Launcher("mpiexec_mpt", "mpiexec_mpt", _mpt, _SAME_GPUS, local_rank=False),
     "flux-run": Launcher("flux run", "flux run", _flux, _OWN_GPUS),
 }  # fmt: skip
