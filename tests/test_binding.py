@@ -260,13 +260,18 @@ def test_the_local_rank_from_an_empty_environment(shell: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_no_mpi_binds_again_after_the_report(shell: str) -> None:
-    """Whatever the launcher: MVAPICH2 and MVAPICH do in MPI_Init, and PSM of Omni-Path, unless
-    these are set so."""
+    """Whatever the launcher: MVAPICH2, MVAPICH and Open MPI 4 do in MPI_Init, and PSM of Omni-Path,
+    unless these are set so."""
     names = {"MV2_ENABLE_AFFINITY": "0", "MVP_ENABLE_AFFINITY": "0",
-             "HFI_NO_CPUAFFINITY": "1", "PSM3_NO_CPUAFFINITY": "1"}  # fmt: skip
-    for env in ({}, {name: "01"[value == "0"] for name, value in names.items()}):
+             "HFI_NO_CPUAFFINITY": "1", "PSM3_NO_CPUAFFINITY": "1",
+             "OMPI_MCA_hwloc_base_binding_policy": "none"}  # fmt: skip
+    # Two older names of the policy, which contradict it.
+    older = {f"OMPI_MCA_hwloc_base_bind_to_{which}": "1" for which in ("core", "socket")}
+    for env in ({}, {name: "01"[value == "0"] for name, value in names.items()} | older):
         done = run_task(shell, TASK, 1, "env", **env)
-        assert {f"{name}={value}" for name, value in names.items()} <= {*done.stdout.splitlines()}
+        given = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+        assert given.items() >= names.items()
+        assert not given.keys() & older.keys()
 
 
 #: What overrules the confirmed ranks, and the words for OpenMP.

@@ -64,6 +64,10 @@ done
 [ -z "$place" ] || export MV2_COMM_WORLD_LOCAL_RANK="$place" LOCAL_RANK="$place"
 # MVAPICH2 reads the first, MVAPICH the second: both bind again in MPI_Init, after the report.
 export MV2_ENABLE_AFFINITY=0 MVP_ENABLE_AFFINITY=0
+# So does Open MPI 4, if another launcher than its mpirun started it on all CPUs of the node, and the
+# user set a policy (ess_base_fns.c).
+export OMPI_MCA_hwloc_base_binding_policy=none
+unset OMPI_MCA_hwloc_base_bind_to_core OMPI_MCA_hwloc_base_bind_to_socket
 # Omni-Path's PSM 2 and 3 bind a task that may use every core to one of them.
 export HFI_NO_CPUAFFINITY=1 PSM3_NO_CPUAFFINITY=1
 # Prints the value of the local rank. A task without one must not run elsewhere.
