@@ -275,7 +275,7 @@ def test_no_mpi_binds_again_after_the_report(shell: str) -> None:
 
 
 #: What overrules the confirmed ranks, and the words for OpenMP.
-OVERRULING = (
+UNSET_BY_TASK = (
     *("MPICH_RANK_REORDER_METHOD", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "KMP_AFFINITY"),
     *("GOMP_CPU_AFFINITY", "KMP_HW_SUBSET", "KMP_PLACE_THREADS", "KMP_DEVICE_THREAD_LIMIT"),
     *("KMP_ALL_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS"),
@@ -286,10 +286,10 @@ OVERRULING = (
 @pytest.mark.parametrize("shell", SHELLS)
 def test_no_variable_of_the_user_changes_ranks_or_threads(shell: str) -> None:
     words = ("OMP_NUM_THREADS=2", "OMP_PROC_BIND=close", "OMP_PLACES={0},{1}")
-    env = dict.fromkeys((*OVERRULING, "OMP_PLACES", "OMP_NUM_THREADS"), "1")
+    env = dict.fromkeys((*UNSET_BY_TASK, "OMP_PLACES", "OMP_NUM_THREADS"), "1")
     lines = {*run_task(shell, TASK, 1, *words, "env", **env).stdout.splitlines()}
     assert lines >= {*words}
-    assert not {line.partition("=")[0] for line in lines} & {*OVERRULING}
+    assert not {line.partition("=")[0] for line in lines} & {*UNSET_BY_TASK}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -419,14 +419,16 @@ def layouts_here() -> dict[str, Layout]:
     }
 
 
-def run_bound(launcher: str, layout: Layout, folder: Path, *program: object, sample: int = 1):
+def run_bound(
+    launcher: str, layout: Layout, folder: Path, *program: object, sample: int = 1, **user: str
+):
     """A program under a launcher, bound; the tests' own launcher variables are left out."""
     command = [str(word).format(tasks=layout.num_tasks) for word in COMMANDS[launcher]()]
     bound = bind(layout, launcher)
     for name, text in bound.files.items():
         (folder / name).write_text(text)
     slurm = {k: v for k, v in os.environ.items() if launcher == "srun" and k.startswith("SLURM")}
-    env = AS_ROOT | bound.env_vars | slurm
+    env = AS_ROOT | bound.env_vars | slurm | user
     return run_task(
         *command, *bound.options, "sh", TASK, sample, *bound.task, *program, folder=folder, **env
     )
@@ -448,6 +450,32 @@ def test_a_launcher_binds_what_task_sh_sees(launcher: str, name: str, tmp_path: 
     done = run_bound(launcher, layout, tmp_path, "true")
     assert done.returncode == 0, done.stderr
     prove(layout, read_tasks(done.stderr))
+
+
+#: Launcher, and a variable of a user's environment with which it does not do what its options say.
+OBSTINATE = [
+    ("mpirun-intelmpi", "I_MPI_PIN_PROCESSOR_LIST", "0,0"),
+    ("mpirun-intelmpi", "I_MPI_PIN_PROCESSOR_EXCLUDE_LIST", "{first}"),
+    ("openmpi", "OMPI_MCA_rmaps", "round_robin"),
+    ("openmpi", "OMPI_MCA_rmaps_base_mapping_policy", "node"),
+    ("openmpi", "OMPI_MCA_rmaps_base_no_schedule_local", "1"),
+]
+
+
+def test_the_job_unsets_what_overrules_a_binding() -> None:
+    assert {name for _, name, _ in OBSTINATE} == {*binding.OVERRULING}
+
+
+@pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")
+@pytest.mark.parametrize(("launcher", "name", "value"), OBSTINATE)
+def test_a_launcher_does_not_do_what_its_options_say(
+    launcher: str, name: str, value: str, tmp_path: Path
+) -> None:
+    layout = layouts_here()["backwards"]
+    user = {name: value.format(first=here().cores[0].cpus[0])}
+    done = run_bound(launcher, layout, tmp_path, "true", **user)
+    with pytest.raises(proof.BindingMismatch):
+        prove(layout, read_tasks(done.stderr))
 
 
 @pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")

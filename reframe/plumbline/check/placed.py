@@ -340,7 +340,8 @@ class Placed(declaration.Declaration):
             for unless, options in (("!=", self.first_sample_opts), ("=", self.later_sample_opts))
             if options
         ]
-        self.prerun_cmds = [*self.prerun_cmds, f"unset {' '.join(binding.RANKS)}", *loop.before]
+        unset = f"unset {' '.join((*binding.RANKS, *binding.OVERRULING))}"
+        self.prerun_cmds = [*self.prerun_cmds, unset, *loop.before]
         self.executable = start
         self.executable_opts = [
             loop.sample,

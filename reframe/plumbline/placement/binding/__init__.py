@@ -20,6 +20,7 @@ from pathlib import Path
 
 from plumbline.placement.binding.common import (
     NO_PAIRS,
+    OVERRULING,
     RANKS,
     Binding,
     BindingError,
@@ -32,6 +33,7 @@ from plumbline.placement.topology import Topology
 
 __all__ = [
     "LAUNCHERS",
+    "OVERRULING",
     "RANKS",
     "WRAPPER",
     "Binding",

@@ -118,6 +118,13 @@ RANKS = (
     "FLUX_TASK_LOCAL_ID",
 )
 
+#: Variables of a user's environment with which launchers place tasks otherwise than by the options
+#: of a binding, or start none: Intel MPI's Hydra 2021.11, and mpirun of Open MPI 4.1.
+OVERRULING = (
+    *("I_MPI_PIN_PROCESSOR_LIST", "I_MPI_PIN_PROCESSOR_EXCLUDE_LIST", "OMPI_MCA_rmaps"),
+    *("OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_rmaps_base_no_schedule_local"),
+)
+
 
 def gpu_of_each(tasks: tuple[Task, ...]) -> list[str]:
     """Return the number of each task's own GPU.
