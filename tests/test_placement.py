@@ -736,6 +736,35 @@ def test_last_level_cache_is_one_of_the_largest_level() -> None:
     assert topology(SMALL).last_level_cache == 0
 
 
+#: The CPUs that share each L3 cache of two nodes of hwloc's test suite (tests/hwloc/linux).
+OFFLINE = {
+    "16em64t-4s2c2t-offlines": [0x1111, 0x8888, 0x0202, 0x0440],
+    "offline-cpu0-node0": [0x155550, 0xAAAA0],
+}
+
+
+@pytest.mark.parametrize("shared", OFFLINE.values(), ids=OFFLINE)
+def test_last_level_caches_of_cpus_that_are_offline(shared: list[int]) -> None:
+    """Those with fewer CPUs online are an entry of their own in ReFrame 4.10."""
+    online = sum(shared)
+    caches = [
+        {"type": "L3", "size": 4194304, "num_cpus": count,
+         "cpusets": [hex(mask) for mask in shared if mask.bit_count() == count]}
+        for count in {mask.bit_count() for mask in shared}
+    ]  # fmt: skip
+    cores = [hex(1 << cpu) for cpu in range(24) if online >> cpu & 1]
+    for ordered in (caches, caches[::-1]):
+        found = topology({"topology": {"cores": cores, "caches": ordered}})
+        assert found.num_last_level_caches == len(shared)
+
+
+def test_last_level_caches_by_their_number_of_cpus() -> None:
+    caches = [{"type": "L3", "size": 33554432, "num_cpus": 2}]
+    cores = [hex(1 << cpu) for cpu in range(8)]
+    found = topology({"topology": {"cores": cores, "caches": caches}})
+    assert found.num_last_level_caches == 4
+
+
 @pytest.mark.parametrize(
     ("text", "cpus"),
     [("0x0", []), ("0x1", [0]), ("0x3", [0, 1]), ("0xf0f0", [4, 5, 6, 7, 12, 13, 14, 15])],

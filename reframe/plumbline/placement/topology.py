@@ -103,9 +103,7 @@ class Topology:
         level = max((c["type"] for c in caches), default="")
         last = [cache for cache in caches if cache["type"] == level]
         size = max((cache["size"] for cache in last), default=0)
-        in_each = last[0].get("num_cpus") if last else 0
-        count = count_cpus(processor) // in_each if in_each else 1
-        return cls(tuple(cores), size, max(count, 1))
+        return cls(tuple(cores), size, _count_caches(last, count_cpus(processor)))
 
     @classmethod
     def of_partition(
@@ -191,6 +189,19 @@ def _gpu_pair(count: int, name: str, pair: object) -> tuple[int, int]:
     if len(numbers) != 2 or len({*numbers} & {*range(count)}) != 2:
         raise _wrong(f"pair_classes: {name}: {pair} is not a pair of two of the {count} GPUs")
     return numbers
+
+
+def _count_caches(caches: list[dict[str, Any]], num_cpus: int) -> int:
+    """Return how many caches a node has, by the entries of one level; at least 1.
+
+    A cache some of whose CPUs are offline is of fewer CPUs, so ReFrame has an entry of its own for
+    it.
+
+    :arg num_cpus: of the node; a system file may have the number of CPUs of each cache alone.
+    """
+    masks = {mask for cache in caches for mask in cache.get("cpusets", [])}
+    in_each = caches[0].get("num_cpus") if caches else 0
+    return len(masks) or max(num_cpus // in_each if in_each else 1, 1)
 
 
 #: No Linux kernel is built for more.
