@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 from pathlib import Path
@@ -68,6 +69,51 @@ def test_a_machine_whose_topology_cannot_be_detected_is_refused(monkeypatch: pyt
     with pytest.raises(Fault, match=r"GPU 3 is lost$") as refusal:
         configuration.this_machine()
     assert refusal.value.code == "system.topology-undetected"
+
+
+@pytest.fixture
+def power9(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
+    """A node of POWER9 with six V100, whose memory Linux has as NUMA domains without CPUs: hwloc's
+    tests/hwloc/linux/nvidiagpunumanodes, with 8 CPUs for its 176.
+
+    :returns: ReFrame's ``processor``.
+    """
+    nodes, gpus = tmp_path / "node", tmp_path / "gpus"
+    cpumaps = {0: "0000000f", 8: "000000f0"} | dict.fromkeys(range(250, 256), "00000000")
+    for number, cpumap in cpumaps.items():
+        (nodes / f"node{number}").mkdir(parents=True)
+        (nodes / f"node{number}/cpumap").write_text(f"00000000,{cpumap}\n")
+        memory = {0: 129839104, 8: 133952000}.get(number, 15728640)
+        text = f"\nNode {number} MemTotal:       {memory} kB\nNode {number} MemFree:        0 kB\n"
+        (nodes / f"node{number}/meminfo").write_text(text)
+    for number, bus in enumerate(
+        ["0004:05", "0004:06", "0006:00", "0007:00", "0035:04", "0035:05"]
+    ):
+        (gpus / f"{bus}:00.0").mkdir(parents=True)
+        (gpus / f"{bus}:00.0/numa_status").write_text(
+            f"Node:      {255 - number}\nStatus:    online\nAddress:   40000000000\n"
+            f"Size:      3f0000000\n"
+        )
+    monkeypatch.setattr(configuration, "_DOMAINS", nodes)
+    monkeypatch.setattr(configuration, "_GPUS", gpus)
+    pages = 358162944 * 1024 // os.sysconf("SC_PAGE_SIZE")
+    sysconf = os.sysconf
+    monkeypatch.setattr(
+        os, "sysconf", lambda name: pages if name == "SC_PHYS_PAGES" else sysconf(name)
+    )
+    return {"topology": {"numa_nodes": sorted(f"0x00000000{cpus}" for cpus in cpumaps.values())}}
+
+
+def test_numa_domains_without_cpus_have_their_own_numbers(power9: dict) -> None:
+    assert configuration.numa_numbers(power9) == [250, 251, 252, 253, 254, 255, 0, 8]
+
+
+def test_the_memory_of_gpus_is_not_the_hosts(power9: dict, tmp_path: Path) -> None:
+    assert configuration.host_memory() == (129839104 + 133952000) * 1024
+    # As before the driver's daemon has made it available to Linux.
+    status = tmp_path / "gpus/0006:00:00.0/numa_status"
+    status.write_text("Node:      253\nStatus:    offline\n")
+    assert configuration.host_memory() == (129839104 + 133952000 + 15728640) * 1024
 
 
 FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]

@@ -217,21 +217,45 @@ def _detect(path: Path, partition: dict) -> None:
     if (numbers := numa_numbers(partition["processor"])) != [*range(len(numbers))]:
         extras["numa_os_numbers"] = numbers
     extras |= {
-        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory": host_memory(),
         # Variables in a scratch folder's name are replaced, but a $ here is not one.
         "scratch": str(scratch).replace("$", "$$"),
     }
 
 
+#: The kernel's NUMA domains, and the GPUs of NVIDIA's driver.
+_DOMAINS, _GPUS = Path("/sys/devices/system/node"), Path("/proc/driver/nvidia/gpus")
+
+
 def numa_numbers(processor: dict) -> list[int]:
     """Return Linux' number of each NUMA domain of this machine. ReFrame sorts them by their CPUs,
     those without CPUs first."""
-    known: dict[int, int] = {}
-    for folder in Path("/sys/devices/system/node").glob("node[0-9]*"):
-        cpus = int((folder / "cpumap").read_text().replace(",", ""), 16)
-        known[cpus] = int(folder.name.removeprefix("node"))
-    domains = processor["topology"].get("numa_nodes", [])
-    return [known.get(int(mask, 16), index) for index, mask in enumerate(domains)]
+    known: dict[int, list[int]] = {}
+    for number in sorted(int(folder.name[4:]) for folder in _DOMAINS.glob("node[0-9]*")):
+        mask = (_DOMAINS / f"node{number}" / "cpumap").read_text().replace(",", "")
+        known.setdefault(int(mask, 16), []).append(number)
+    return [
+        known[cpus].pop(0) if known.get(cpus := int(mask, 16)) else index
+        for index, mask in enumerate(processor["topology"].get("numa_nodes", []))
+    ]
+
+
+def host_memory() -> int:
+    """Return the bytes of this machine's memory, without that of its GPUs.
+
+    On POWER9 with V100 and on Grace Hopper, Linux has the memory of each GPU too, as a NUMA domain
+    without CPUs (``nv-procfs.c`` of NVIDIA's open kernel modules).
+    """
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for status in _GPUS.glob("*/numa_status"):
+        try:
+            found = re.match(r"Node:\s*(\d+)\s+Status:\s*online\b", status.read_text())
+            meminfo = (_DOMAINS / f"node{found[1]}" / "meminfo").read_text() if found else ""
+        except OSError:
+            continue
+        if size := re.search(r"MemTotal:\s*(\d+) kB", meminfo):
+            total -= int(size[1]) * 1024
+    return total
 
 
 def this_machine() -> dict:

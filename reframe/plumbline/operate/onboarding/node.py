@@ -37,7 +37,7 @@ def described() -> dict:
             f"{platform.node()}: its topology cannot be detected: {err}",
             code="system.topology-undetected",
         ) from None
-    extras = {**of_gpus, "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
+    extras = {**of_gpus, "memory": configuration.host_memory()}
     if (numbers := configuration.numa_numbers(processor)) != [*range(len(numbers))]:
         extras["numa_os_numbers"] = numbers
     if len(usable) < count_cpus(processor):
