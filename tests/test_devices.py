@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import facility
@@ -9,6 +10,7 @@ import pytest
 import yaml
 from conftest import ROOT
 from plumbline.placement import devices
+from plumbline.placement.binding import BindingError, bind
 from plumbline.placement.placement import lay_out
 from plumbline.placement.topology import Topology
 
@@ -98,6 +100,32 @@ def test_two_gpus(machine: Path) -> None:
     assert [task.cpus for task in pair.tasks] == [(0,), (2,)]
 
 
+def test_a_driver_that_has_no_compute_cap(machine: Path) -> None:
+    """Driver 470 (candle issue 733): all but the architecture is known."""
+    prints(machine, OUTPUT.replace("9.0, ", ""))
+    program = machine / "nvidia-smi"
+    refusal = (
+        """*compute_cap*) echo 'Field "compute_cap" is not a valid field to query.'; exit 2;;"""
+    )
+    program.write_text(program.read_text().replace("case $1 in", f"case $1 in {refusal}", 1))
+    found, extras, links = devices.detect(range(4))
+    assert found == [{"type": "gpu", "model": "NVIDIA H200", "num_devices": 2}]
+    assert extras["gpu_memory"] == 143771 * 2**20
+    assert [*links] == ["gpu-a"]
+
+
+def test_different_gpus(machine: Path) -> None:
+    """Each kind is a device, and what is done on each of them fits the smallest."""
+    prints(machine, OUTPUT.splitlines()[0] + "\n00000000:2A:00.0, 7.5, 15360, Tesla T4\n")
+    found, extras, _ = devices.detect(range(4))
+    assert found == [
+        {"type": "gpu", "arch": "sm_90", "model": "NVIDIA H200", "num_devices": 1},
+        {"type": "gpu", "arch": "sm_75", "model": "Tesla T4", "num_devices": 1},
+    ]
+    assert extras["gpu_memory"] == 15360 * 2**20
+    assert len(Topology.of_partition(PROCESSOR, found, extras).gpus) == 2
+
+
 def test_cores_that_may_not_be_used_are_near_to_nothing(machine: Path) -> None:
     prints(machine, OUTPUT)
     found, extras, _ = devices.detect([0])
@@ -121,6 +149,42 @@ def test_memory_that_is_unknown(memory: str, machine: Path) -> None:
 )
 def test_no_gpu(text: str, code: int, machine: Path) -> None:
     prints(machine, text, code)
+    assert devices.detect(range(4)) == ([], {}, {})
+
+
+#: nvidia-smi(1), "Return Value": 9 if the driver is not loaded; 18 if its version is not the
+#: library's, of gputil's issue 55; 0 if no device is given to the job.
+FAILED = [
+    ("nvidia-smi", "0x10de", "0x030200", 9),
+    ("nvidia-smi", "0x10de", "0x030200", 18),
+    ("nvidia-smi", "0x10de", "0x030000", 0),
+    ("rocm-smi", "0x1002", "0x038000", 1),
+    ("amd-smi", "0x1002", "0x120000", 1),
+]
+
+
+@pytest.mark.parametrize(("name", "vendor", "kind", "code"), FAILED)
+def test_gpus_whose_tool_fails(name, vendor: str, kind: str, code: int, machine: Path) -> None:
+    """The node does not become one without GPUs: what needs them is skipped with a reason."""
+    prints(machine, "", code, topo="", name=name)
+    # A NVSwitch, a sound device and the display of a management controller are none.
+    others = {"0000:01": ("0x10de", "0x068000"), "0000:02": ("0x1002", "0x040300"),
+              "0000:03": ("0x1a03", "0x030000")}  # fmt: skip
+    gpus = dict.fromkeys(("0000:18", "0000:2a"), (vendor, kind))
+    for bus, facts in (others | gpus).items():
+        folder = machine / "pci" / f"{bus}:00.0"
+        folder.mkdir(exist_ok=True)
+        for file, text in zip(("vendor", "class"), facts, strict=True):
+            (folder / file).write_text(f"{text}\n")
+    found, extras, links = devices.detect(range(4))
+    assert found == [{"type": "gpu", "num_devices": 2}]
+    assert (extras, links) == ({"gpu_affinity": [{"cpus": "0-1"}, {"cpus": "2-3"}]}, {})
+    (layout, _) = lay_out("per-gpu", Topology.of_partition(PROCESSOR, found, extras))
+    with pytest.raises(BindingError) as refusal:
+        bind(layout, "mpirun-openmpi")
+    assert refusal.value.code == "binding.gpu-vendor-unknown"
+    # Without the vendor's tool, nobody measures them.
+    (machine / name).unlink()
     assert devices.detect(range(4)) == ([], {}, {})
 
 
@@ -185,6 +249,30 @@ def test_amd_without_rocm_smi(machine: Path) -> None:
     }
     assert found.links == {"gpu-a": "XGMI, weight 15 (amd-smi topology)"}
     assert Topology.of_partition(PROCESSOR, *found[:2]).vendor == "rocm"
+
+
+def test_amd_in_a_virtual_machine(machine: Path) -> None:
+    """amd-smi prints N/A for what it cannot read there. The runtime knows the architecture."""
+    cards = json.loads((AMD_SMI / "amd_format_asic.json").read_text())
+    for card in cards:
+        card["asic"] = dict.fromkeys(card["asic"], "N/A")
+        card["vram"] = "N/A"
+    prints(machine, json.dumps(cards) + "\n", topo="", name="amd-smi")
+    found = devices.detect(range(4))
+    assert found.devices == [{"type": "gpu", "num_devices": 2}]
+    assert found.extras == {"gpu_affinity": [{}, {}]}
+    prints(machine, "gfx000\ngfx942\n", name="rocm_agent_enumerator")
+    assert devices.detect(range(4)).devices == [{"type": "gpu", "arch": "gfx942", "num_devices": 2}]
+
+
+def test_the_architectures_of_different_cards(machine: Path) -> None:
+    cards = {f"card{n}": {"PCI Bus": f"0000:0{n}:00.0", "Card series": f"m{n}"} for n in (0, 1)}
+    prints(machine, json.dumps(cards) + "\n", topo="", name="rocm-smi")
+    prints(machine, "gfx000\ngfx90a\ngfx942\n", name="rocm_agent_enumerator")
+    assert [device["arch"] for device in devices.detect(range(4)).devices] == ["gfx90a", "gfx942"]
+    # Which card is which is not known.
+    prints(machine, "gfx90a\ngfx942\ngfx942\n", name="rocm_agent_enumerator")
+    assert not any("arch" in device for device in devices.detect(range(4)).devices)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "7", "[{}]", '[{"asic": 7}]', '{"gpu_data": null}'])

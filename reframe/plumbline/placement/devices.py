@@ -4,18 +4,25 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from plumbline.core.process import capture
-from plumbline.placement.readings import amd_smi_entries, read_json
+from plumbline.placement.readings import amd_smi_entries, part, read_json
 from plumbline.placement.topology import cpus_of_list
 
-#: nvidia-smi(1), "--query-gpu".
-_QUERY = ["--query-gpu=pci.bus_id,compute_cap,memory.total,name", "--format=csv,noheader,nounits"]
+#: What nvidia-smi(1) is asked for by "--query-gpu". A name may have commas, so it is the last.
+_FIELDS = ("pci.bus_id", "compute_cap", "memory.total", "name")
 
 _PCI = Path("/sys/bus/pci/devices")
+
+#: PCI vendor -> the programs that list its GPUs. Start of the PCI class of displays, and of
+#: accelerators such as MI300 (``linux/pci_ids.h``, PCI Code and ID Assignment).
+_TOOLS = {"0x10de": ("nvidia-smi",), "0x1002": ("rocm-smi", "amd-smi")}
+_GPU_CLASSES = ("0x03", "0x12")
 
 #: Links between two GPUs, the nearest first: legend of ``nvidia-smi topo -m``. Before them come
 #: NVLinks, ``NV#``, the more the nearer.
@@ -51,20 +58,53 @@ def detect(usable: Iterable[int]) -> Gpus:
 
     :arg usable: the usable CPUs.
     """
-    cpus = set(usable)
-    return _nvidia(cpus) or _rocm_smi(cpus) or _amd_smi(cpus) or Gpus([], {}, {})
+    cpus, found = set(usable), None
+    for tool in (_nvidia, _rocm_smi, _amd_smi):
+        gpus = tool(cpus)
+        if gpus and all("arch" in device for device in gpus.devices):
+            return gpus
+        found = found or gpus
+    return found or _on_bus(cpus)
+
+
+def _on_bus(usable: set[int]) -> Gpus:
+    """Return the GPUs that the kernel has and their tool does not list: its driver failed, or they
+    are not given to this process. Cases that need them are skipped with a reason then; without
+    these devices, the node would be one that has no GPUs."""
+    for vendor, tools in _TOOLS.items():
+        if not any(map(shutil.which, tools)):
+            continue
+        buses = sorted(
+            file.parent.name
+            for file in _PCI.glob("*/vendor")
+            if _read(file) == vendor and _read(file.with_name("class")).startswith(_GPU_CLASSES)
+        )
+        if buses:
+            return _found([("", "")] * len(buses), _extras(buses, [0], usable), [], "")
+    return Gpus([], {}, {})
 
 
 def _nvidia(usable: set[int]) -> Gpus | None:
-    printed = capture("nvidia-smi", *_QUERY) or ""
-    rows = [line.split(", ", 3) for line in printed.splitlines() if line.count(", ") >= 3]
+    # Driver 470 has no compute_cap, and refuses a query with a field that it does not have.
+    for fields in (_FIELDS, [field for field in _FIELDS if field != "compute_cap"]):
+        words = (f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
+        if (printed := capture("nvidia-smi", *words)) is not None:
+            break
+    lines = [line.split(", ", len(fields) - 1) for line in (printed or "").splitlines()]
+    rows = [dict(zip(fields, cells, strict=True)) for cells in lines if len(cells) == len(fields)]
     if not rows:
         return None
-    _, capability, memory, model = rows[0]
-    extras: dict[str, Any] = {"gpu_affinity": [_affinity(bus, usable) for bus, *_ in rows]}
-    # "[N/A]" for a GPU without its own memory. The unit is MiB.
-    if memory.strip().isdecimal():
-        extras["gpu_memory"] = int(memory) * 2**20
+    extras = _extras(
+        [row["pci.bus_id"] for row in rows],
+        # "[N/A]" for a GPU without its own memory. The unit is MiB.
+        [int(m) * 2**20 if (m := row["memory.total"].strip()).isdecimal() else 0 for row in rows],
+        usable,
+    )
+    kinds = [
+        (f"sm_{match[1]}{match[2]}" if match else "", row["name"])
+        for row in rows
+        for match in [re.fullmatch(r"(\d+)\.(\d+)", row.get("compute_cap", ""))]
+    ]
     pairs = []
     if len(rows) > 1:
         for one, other, link in _cells(capture("nvidia-smi", "topo", "-m") or ""):
@@ -72,8 +112,7 @@ def _nvidia(usable: set[int]) -> Gpus | None:
                 pairs.append(_LinkedPair(_LINKS.index(link), link, [one, other]))
             elif re.fullmatch(r"NV\d+", link):
                 pairs.append(_LinkedPair(-int(link[2:]), link, [one, other]))
-    return _found(f"sm_{capability.replace('.', '')}", model, len(rows), extras, pairs,
-                  "nvidia-smi topo -m")  # fmt: skip
+    return _found(kinds, extras, pairs, "nvidia-smi topo -m")
 
 
 def _rocm_smi(usable: set[int]) -> Gpus | None:
@@ -85,12 +124,7 @@ def _rocm_smi(usable: set[int]) -> Gpus | None:
         for name, fields in sorted(printed.items(), key=_number)
         if "card" in name and isinstance(fields, dict)
     ] if isinstance(printed, dict) else []  # fmt: skip
-    # The CPUs are listed too, as gfx000. Releases since ROCm 6 print the name for each card.
-    listed = [
-        *re.findall(r"^gfx(?!000)\w+$", capture("rocm_agent_enumerator") or "", re.M),
-        *filter(None, (card.get("gfx version") for card in cards)),
-    ]
-    if not cards or not listed:
+    if not cards:
         return None
     pairs = []
     if len(cards) > 1:
@@ -107,29 +141,26 @@ def _rocm_smi(usable: set[int]) -> Gpus | None:
             for pair, weight in weights.items()
             if weight.isdecimal() and pair in kinds
         ]
-    memory = cards[0].get("vram total memory (b)", "")
-    extras = _amd_extras(
+    sizes = [card.get("vram total memory (b)", "") for card in cards]
+    extras = _extras(
         [card.get("pci bus", "") for card in cards],
-        int(memory) if memory.isdecimal() else 0,
+        [int(size) if size.isdecimal() else 0 for size in sizes],
         usable,
     )
-    return _found(listed[0], cards[0].get("card series", ""), len(cards), extras, pairs,
-                  "rocm-smi --showtopo")  # fmt: skip
+    # Releases since ROCm 6 print the architecture of each card.
+    archs = _architectures([card.get("gfx version", "") for card in cards])
+    models = [card.get("card series", "") for card in cards]
+    return _found([*zip(archs, models, strict=True)], extras, pairs, "rocm-smi --showtopo")
 
 
 def _amd_smi(usable: set[int]) -> Gpus | None:
     """Return AMD's GPUs by ``amd-smi``, which replaces ``rocm-smi`` from ROCm 7 on."""
-    cards = amd_smi_entries(
-        capture("amd-smi", "static", "--asic", "--bus", "--vram", "--json") or ""
-    )
-    parts = [{name: card.get(name) or {} for name in ("asic", "bus", "vram")} for card in cards]
-    if not all(isinstance(part, dict) for card in parts for part in card.values()):
-        return None
-    arch = next((str(card["asic"].get("target_graphics_version", "")) for card in parts), "")
-    if not arch.startswith("gfx"):
+    printed = capture("amd-smi", "static", "--asic", "--bus", "--vram", "--json")
+    cards = [card for card in amd_smi_entries(printed or "") if isinstance(card.get("gpu"), int)]
+    if not cards:
         return None
     pairs = []
-    if len(parts) > 1:
+    if len(cards) > 1:
         pairs = [
             _LinkedPair(link["weight"], f"{link['link_type']}, weight {link['weight']}",
                         [row["gpu"], link["gpu"]])
@@ -138,20 +169,45 @@ def _amd_smi(usable: set[int]) -> Gpus | None:
             if isinstance(link, dict) and row.get("gpu", 0) < link.get("gpu", 0)
             and isinstance(link.get("weight"), int) and "link_type" in link
         ]  # fmt: skip
-    size = parts[0]["vram"].get("size")
-    megabytes = size.get("value") if isinstance(size, dict) and size.get("unit") == "MB" else 0
-    extras = _amd_extras(
-        [str(card["bus"].get("bdf", "")) for card in parts],
-        megabytes * 2**20 if isinstance(megabytes, int) else 0,
+    # What a virtual machine does not know is "N/A".
+    asics, buses, vrams = ([part(card, name) for card in cards] for name in ("asic", "bus", "vram"))
+    sizes = [part(vram, "size") for vram in vrams]
+    extras = _extras(
+        [str(bus.get("bdf", "")) for bus in buses],
+        [
+            size["value"] * 2**20
+            if size.get("unit") == "MB" and isinstance(size.get("value"), int) else 0
+            for size in sizes
+        ],
         usable,
-    )
-    model = str(parts[0]["asic"].get("market_name", ""))
-    return _found(arch, model, len(parts), extras, pairs, "amd-smi topology")
+    )  # fmt: skip
+    archs = _architectures([str(asic.get("target_graphics_version")) for asic in asics])
+    models = [str(asic.get("market_name", "")).replace("N/A", "") for asic in asics]
+    return _found([*zip(archs, models, strict=True)], extras, pairs, "amd-smi topology")
 
 
-def _amd_extras(buses: list[str], memory: int, usable: set[int]) -> dict[str, Any]:
+def _architectures(printed: list[str]) -> list[str]:
+    """Return the architecture of each of AMD's GPUs, as a tool printed it or the runtime lists it;
+    empty if neither does."""
+    known = [name if name.startswith("gfx") else "" for name in printed]
+    if all(known):
+        return known
+    # The CPUs are listed too, as gfx000.
+    listed = re.findall(r"^gfx(?!000)\w+$", capture("rocm_agent_enumerator") or "", re.M)
+    if len({*listed}) == 1:
+        listed = listed[:1] * len(known)
+    if len(listed) != len(known):
+        return known
+    return [name or other for name, other in zip(known, listed, strict=True)]
+
+
+def _extras(buses: list[str], sizes: list[int], usable: set[int]) -> dict[str, Any]:
+    """Return the extras of GPUs.
+
+    :arg sizes: of each one's memory; 0 if it is not known.
+    """
     extras: dict[str, Any] = {"gpu_affinity": [_affinity(bus, usable) for bus in buses]}
-    return extras | ({"gpu_memory": memory} if memory else {})
+    return extras | ({"gpu_memory": min(sizes)} if all(sizes) else {})
 
 
 def _number(card: tuple[str, Any]) -> int:
@@ -160,12 +216,20 @@ def _number(card: tuple[str, Any]) -> int:
     return int(digits) if digits else -1
 
 
-def _found(arch: str, model: str, count: int, extras: dict[str, Any], pairs: list[_LinkedPair],
-           command: str) -> Gpus:  # fmt: skip
+def _found(
+    known: list[tuple[str, str]], extras: dict[str, Any], pairs: list[_LinkedPair], command: str
+) -> Gpus:
     """Return GPUs with their pairs in classes. A pair whose link was not printed would be measured
-    in a wrong class, so there are no classes then; links beyond the fourth have none."""
-    device: dict[str, Any] = {"type": "gpu", "arch": arch}
-    device |= {"model": model} if model else {}
+    in a wrong class, so there are no classes then; links beyond the fourth have none.
+
+    :arg known: architecture and model of each GPU; empty if they are not known.
+    """
+    found: list[dict[str, Any]] = []
+    for (arch, model), number in Counter(known).items():
+        named = {"arch": arch, "model": model}
+        stated = {name: text for name, text in named.items() if text}
+        found.append({"type": "gpu", **stated, "num_devices": number})
+    count = len(known)
     links = {}
     if len(pairs) == count * (count - 1) // 2 > 0:
         kinds = list(dict.fromkeys(pair.link for pair in sorted(pairs)))
@@ -174,7 +238,7 @@ def _found(arch: str, model: str, count: int, extras: dict[str, Any], pairs: lis
         extras["pair_classes"] = {
             name: [pair.gpus for pair in pairs if pair.link == link] for name, link in named.items()
         }
-    return Gpus([device | {"num_devices": count}], extras, links)
+    return Gpus(found, extras, links)
 
 
 def _cells(text: str) -> list[tuple[int, int, str]]:
@@ -198,9 +262,15 @@ def _cells(text: str) -> list[tuple[int, int, str]]:
 def _affinity(bus: str, usable: set[int]) -> dict[str, Any]:
     """Return the CPUs nearest to a device, or nothing if the kernel gives no usable ones."""
     # nvidia-smi prints eight digits of the PCI domain, the kernel four.
-    folder = _PCI / bus.lower()[-12:]
+    cpus = _read(_PCI / bus.lower()[-12:] / "local_cpulist")
     try:
-        cpus = (folder / "local_cpulist").read_text().strip()
         return {"cpus": cpus} if cpus_of_list(cpus) & usable else {}
-    except (OSError, ValueError):
+    except ValueError:
         return {}
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

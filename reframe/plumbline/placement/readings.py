@@ -283,7 +283,7 @@ def amd_smi_entries(text: str) -> list[dict[str, Any]]:
     return [entry for entry in every if isinstance(entry, dict)]
 
 
-def _part(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def part(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a section of amd-smi's output; empty if the GPU does not have it ("N/A")."""
     found = entry.get(name)
     return found if isinstance(found, dict) else {}
@@ -296,12 +296,12 @@ def _of_amd_smi(
     is in ``amd-smi static`` alone."""
     for entry in amd_smi_entries("".join(lines)):
         fixed = static.get(str(entry.get("gpu")), {})
-        bus, limit = _part(fixed, "bus"), _part(fixed, "limit")
+        bus, limit = part(fixed, "bus"), part(fixed, "limit")
         if not isinstance(bus.get("bdf"), str):
             continue
-        clock, pcie, ecc = (_part(entry, name) for name in ("clock", "pcie", "ecc"))
-        compute, memory = (_part(clock, name) for name in ("gfx_0", "mem_0"))
-        throttle = _part(entry, "throttle") or _part(entry, "violation")
+        clock, pcie, ecc = (part(entry, name) for name in ("clock", "pcie", "ecc"))
+        compute, memory = (part(clock, name) for name in ("gfx_0", "mem_0"))
+        throttle = part(entry, "throttle") or part(entry, "violation")
         speed, most = _number(pcie.get("speed")), _number(bus.get("max_pcie_speed"))
         max_link = _link(_GENERATIONS.get(most or 0), _number(bus.get("max_pcie_width")))
         yield _bus(bus["bdf"]), GpuReading(
@@ -309,7 +309,7 @@ def _of_amd_smi(
             _active(throttle),
             dict(_accumulated(throttle)),
             active=moment == "load",
-            temperature=_hottest(*_part(entry, "temperature").values()),
+            temperature=_hottest(*part(entry, "temperature").values()),
             clock=_number(compute.get("clk")),
             memory_clock=_number(memory.get("clk")),
             link=_link(_GENERATIONS.get(speed or 0), _number(pcie.get("width"))),
@@ -329,7 +329,7 @@ def _power_limit(limit: Mapping[str, Any]) -> float | None:
     """Return the power cap in W. Since ROCm 7.2 there are two: ``ppt0``, of the filtered power,
     which is the one that ``amd-smi set --power-cap`` sets by default, and ``ppt1``, of its peaks
     (amdsmi's CHANGELOG)."""
-    limit = _part(limit, "ppt0") or limit
+    limit = part(limit, "ppt0") or limit
     # "socket_power_limit" since ROCm 7.2, and in some releases before.
     return _number(limit.get("socket_power", limit.get("socket_power_limit")))
 

@@ -157,7 +157,8 @@ SEVERAL_MEMORIES = Refusal(
     "tasks are to have their memory in different domains",
 )
 UNKNOWN_VENDOR = Refusal(
-    "the vendor of the GPUs is not known: set the arch of the partition's devices (sm_..., gfx...)",
+    "the vendor of the GPUs is not known: set the arch of the partition's devices (sm_..., "
+    "gfx...); on a machine that is detected, nvidia-smi or amd-smi does not report it",
     "the partition's devices have no arch",
 )
 
