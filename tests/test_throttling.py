@@ -564,6 +564,15 @@ def test_the_wrapper_reads_amds_gpus(tool: str, node: Node) -> None:
     assert max(map(len, done.stderr.splitlines())) < 4096
 
 
+def test_amds_gpus_are_read_in_a_virtual_machine(node: Node) -> None:
+    """There amd-smi does not print the limits, without which it is asked again."""
+    node.prints_amd()
+    done = node.run("sh", "0", "PLUMBLINE_DEVICES=rocm:0", "true", STANDIN_VIRTUAL="1")
+    (readings,) = of(done.stderr).gpus.values()
+    assert [len(gpus) for gpus in readings] == [2, 2]
+    assert " failed " not in done.stderr
+
+
 def before_mi300() -> str:
     """What amd-smi prints of GPUs whose throttlers it does not know."""
     gpus = json.loads((SMI / "amd_format_metric_before.json").read_text())

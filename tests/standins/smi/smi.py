@@ -5,7 +5,8 @@ It prints what the real programs printed (``tests/captures/smi``). ``STANDIN_SMI
 ``NAME.0``, ``NAME.1`` ...: what each call prints, the last one from then on. Of nvidia-smi's rows
 it prints the columns that are asked for. ``STANDIN_OLD`` makes it an older release, which refuses
 what it does not know: nvidia-smi on standard output, rocm-smi by Python's argparse; both exit
-with 2.
+with 2. ``STANDIN_VIRTUAL`` makes it one in a virtual machine, where amd-smi (commit
+0ceca28) refuses an option with exit code 0.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 NAME = Path(sys.argv[0]).name
 FOLDER = Path(os.environ["STANDIN_SMI"])
 OLD = "STANDIN_OLD" in os.environ
+VIRTUAL = "STANDIN_VIRTUAL" in os.environ
 
 
 def answer(name: str) -> str:
@@ -52,6 +54,8 @@ def nvidia_smi(words: list[str]) -> str:
 
 def amd_smi(words: list[str]) -> str:
     assert words[-1] == "--json", words
+    if VIRTUAL and "--limit" in words:
+        return "Parameter '--limit' is invalid. Run '--help' for more info. Error code: -2\n"
     return answer(f"amd-smi-{words[0]}")
 
 
