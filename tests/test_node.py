@@ -179,9 +179,10 @@ class Elsewhere:
         self.folder = folder
         self.script = folder / "task.sh"
         text = TASK.read_text()
-        places = r"(?<!/proc)/sys/|/proc/(?=driver/|self/cgroup)|/dev/(?=nvidia|dri/)"
+        places = r"(?<!/proc)/sys/|/proc/(?=driver/|self/cgroup|cpuinfo)|/dev/(?=nvidia|dri/)"
         self.script.write_text(re.sub(places, lambda found: f"{folder}{found[0]}", text))
         self.write("proc/self/cgroup")
+        self.write("proc/cpuinfo")
 
     def write(self, path: str, text: str = "") -> None:
         file = self.folder / path
@@ -247,6 +248,39 @@ def test_a_power9_node(shell: str, elsewhere: Elsewhere) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_machine_that_shows_nothing(shell: str, elsewhere: Elsewhere) -> None:
     assert elsewhere.node(shell) == NodeReport()
+
+
+#: The first CPU and what follows it in /proc/cpuinfo of three nodes of hwloc's test suite
+#: (tests/hwloc/linux), shortened.
+CPUINFO = {
+    "offline-cpu0-node0": (
+        "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 63\n"
+        "model name\t: Intel(R) Xeon(R) CPU E5-2680 v3 @ 2.50GHz\nstepping\t: 2\n"
+        "microcode\t: 0x43\ncpu MHz\t\t: 2500.000\ncpuid level\t: 15\n\nprocessor\t: 1\n"
+        "model name\t: another\nmicrocode\t: 0x44",
+        {"cpu_model": "Intel(R) Xeon(R) CPU E5-2680 v3 @ 2.50GHz", "microcode": "0x43"},
+    ),
+    "nvidia-dgx-gb10": (
+        "processor\t: 0\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n"
+        "CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd87\nCPU revision\t: 1\n\n"
+        "processor\t: 1\nCPU implementer\t: 0x41\nCPU part\t: 0xd85",
+        {"cpu_model": "implementer 0x41 variant 0x0 part 0xd87 revision 1"},
+    ),
+    "nvidiagpunumanodes": (
+        "processor\t: 0\ncpu\t\t: POWER9, altivec supported\nclock\t\t: 3450.000000MHz\n"
+        "revision\t: 2.1 (pvr 004e 1201)\n\nplatform\t: PowerNV\nmodel\t\t: 8335-GTW",
+        {"cpu_model": "POWER9, altivec supported 2.1 (pvr 004e 1201)"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), CPUINFO.values(), ids=CPUINFO)
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_model_of_the_cpus(shell: str, text: str, expected, elsewhere: Elsewhere) -> None:
+    elsewhere.write("proc/cpuinfo", text)
+    (facts,) = proof.host_facts(run_task(shell, elsewhere.script)).values()
+    assert {name: facts.get(name) for name in expected} == expected
+    assert ("microcode" in facts) == ("microcode" in expected)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

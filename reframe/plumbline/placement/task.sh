@@ -252,14 +252,18 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
     fact transparent_hugepages /sys/kernel/mm/transparent_hugepage/enabled
     fact numa_balancing /proc/sys/kernel/numa_balancing
     fact smt /sys/devices/system/cpu/smt/control
+    # Of the first CPU: x86 prints a name, POWER one with a revision, and 64-bit Arm numbers.
+    cpu=''
     while IFS=: read -r key value; do
         case $key in
-            'model name'*) [ "$model" ] || printf 'plumbline-host %s cpu_model%s\n' "$host" "$value" >&2; model=1 ;;
-            microcode*) [ "$microcode" ] || printf 'plumbline-host %s microcode%s\n' "$host" "$value" >&2; microcode=1 ;;
+            '') break ;;
+            'model name'* | 'cpu	'* | 'revision	'*) cpu=$cpu$value ;;
+            'CPU architecture'*) ;;
+            'CPU '*) key=${key#CPU } && cpu="$cpu ${key%%[!a-z]*}$value" ;;
+            microcode*) printf 'plumbline-host %s microcode%s\n' "$host" "$value" >&2 ;;
         esac
-        # The other CPUs are the same.
-        [ -z "$model" ] || [ -z "$microcode" ] || break
     done </proc/cpuinfo
+    [ -z "$cpu" ] || printf 'plumbline-host %s cpu_model%s\n' "$host" "$cpu" >&2
     if read -r key value </proc/meminfo; then
         printf 'plumbline-host %s memory %s\n' "$host" "$value" >&2
     fi
