@@ -284,6 +284,15 @@ def test_the_model_of_the_cpus(shell: str, text: str, expected, elsewhere: Elsew
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_governors(shell: str, elsewhere: Elsewhere) -> None:
+    """One CPU may have another governor than the first."""
+    for cpu, name in enumerate(["powersave", "performance", "powersave"]):
+        elsewhere.write(f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor", name)
+    (facts,) = proof.host_facts(run_task(shell, elsewhere.script)).values()
+    assert facts["governor"] == "performance,powersave"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_nvidias_gpus(shell: str, elsewhere: Elsewhere) -> None:
     """By bus id, as CUDA_DEVICE_ORDER=PCI_BUS_ID counts them, whatever their minor numbers."""
     for minor, bus, numa in (

@@ -244,7 +244,12 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
     done </proc/self/cgroup
     [ -z "$seen" ] ||
         printf 'plumbline-host %s cpu.quota %s\n' "$host" "${least:-none}${least:+ %}" >&2
-    fact governor /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
+    # Usually one; each CPU may have its own.
+    governors=''
+    for name in $(grep -hs . /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor | sort -u); do
+        governors=$governors,$name
+    done
+    [ -z "$governors" ] || printf 'plumbline-host %s governor %s\n' "$host" "${governors#,}" >&2
     fact firmware /sys/class/dmi/id/bios_version
     fact board /sys/class/dmi/id/product_name
     fact nvidia_driver /sys/module/nvidia/version
