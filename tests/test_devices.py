@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import facility
 import pytest
 import yaml
 from conftest import ROOT
+from plumbline.check.outcomes import Refused, Skip
+from plumbline.check.placed import Placed
 from plumbline.placement import devices
 from plumbline.placement.binding import BindingError, bind
 from plumbline.placement.placement import lay_out
@@ -165,7 +169,7 @@ FAILED = [
 
 @pytest.mark.parametrize(("name", "vendor", "kind", "code"), FAILED)
 def test_gpus_whose_tool_fails(name, vendor: str, kind: str, code: int, machine: Path) -> None:
-    """The node does not become one without GPUs: what needs them is skipped with a reason."""
+    """The node does not become one without GPUs: what needs them has a reason not to run."""
     prints(machine, "", code, topo="", name=name)
     # A NVSwitch, a sound device and the display of a management controller are none.
     others = {"0000:01": ("0x10de", "0x068000"), "0000:02": ("0x1002", "0x040300"),
@@ -186,6 +190,25 @@ def test_gpus_whose_tool_fails(name, vendor: str, kind: str, code: int, machine:
     # Without the vendor's tool, nobody measures them.
     (machine / name).unlink()
     assert devices.detect(range(4)) == ([], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("extras", "dry", "expected"),
+    [({"detect": True}, False, Refused), ({"detect": True}, True, Skip), ({}, False, Skip)],
+)
+def test_cases_on_gpus_whose_tool_fails(extras: dict, dry: bool, expected: type) -> None:
+    """A skip would pass. A system file may have no arch yet, and a dry run lists what would run."""
+
+    def lay_out(*_):
+        raise BindingError("no arch", code="binding.gpu-vendor-unknown")
+
+    processor = SimpleNamespace(info=PROCESSOR)
+    partition = SimpleNamespace(extras=extras, processor=processor, devices=[])
+    check = Mock(current_partition=partition, lay_out=lay_out, is_dry_run=lambda: dry)
+    check.skip_case = lambda reason, code: Placed.skip_case(check, reason, code)
+    with pytest.raises(expected) as end:
+        Placed.arrange(check)
+    assert end.value.code == "binding.gpu-vendor-unknown"
 
 
 def test_no_command(machine: Path) -> None:

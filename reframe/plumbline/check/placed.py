@@ -146,8 +146,12 @@ class Placed(declaration.Declaration):
             if load.is_local(self, partition) and not self.only_shown:
                 tasks.check_memory_policy(bindings, self.topology, self.one_process)
         except (PlacementError, providers.NotProvided, binding.BindingError) as err:
-            if isinstance(err, tasks.NotLoaded) and not self.is_dry_run():
-                # The system file and the system contradict each other.
+            # The system file and the system contradict each other; or the GPUs of a machine that is
+            # detected are there, and their driver failed. A skip would pass.
+            broken = isinstance(err, tasks.NotLoaded) or (
+                err.code == "binding.gpu-vendor-unknown" and partition.extras.get("detect")
+            )
+            if broken and not self.is_dry_run():
                 raise outcomes.Refused(str(err), code=err.code) from None
             self.skip_case(str(err), err.code)
         self.result.build = {**self.found.build}

@@ -69,8 +69,8 @@ def detect(usable: Iterable[int]) -> Gpus:
 
 def _on_bus(usable: set[int]) -> Gpus:
     """Return the GPUs that the kernel has and their tool does not list: its driver failed, or they
-    are not given to this process. Cases that need them are skipped with a reason then; without
-    these devices, the node would be one that has no GPUs."""
+    are not given to this process. Cases that need them have a reason not to run then; without
+    these devices, the node would be one that has no GPUs, and have no such cases."""
     for vendor, tools in _TOOLS.items():
         if not any(map(shutil.which, tools)):
             continue
