@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from plumbline.site import launchers, reframe_patches, schedulers
+from plumbline.site import launchers, lost, reframe_patches, schedulers
 from reframe.core.exceptions import JobError
 from reframe.core.schedulers import Job
 
@@ -43,32 +43,61 @@ def test_a_job_that_ends(flux, body, code):
 
 
 @pytest.mark.parametrize(
-    ("state", "reason"),
+    ("state", "reason", "code"),
     [
-        ("TIMEOUT|142|node7|resource allocation expired", "TIMEOUT: resource allocation expired"),
-        ("CANCELED|||by an operator", "CANCELED: by an operator"),
-        ("FAILED|||unsatisfiable request", "FAILED: unsatisfiable request"),
-        ("LOST", "no longer lists"),
+        ("TIMEOUT|142|node7|timeout|resource allocation expired",
+         "TIMEOUT: resource allocation expired", "job.time-limit"),
+        ("CANCELED|||cancel|by an operator", "CANCELED: by an operator", "job.cancelled"),
+        ("FAILED|||alloc|unsatisfiable request", "FAILED: unsatisfiable request",
+         "job.ended-by-scheduler"),
+        # Of 0.66, of 0.60, and of a job whose script went on without the node.
+        ("FAILED|1|node7|exec|node failure on node7 (rank 3)", "node7", "job.node-failed"),
+        ("FAILED|1|node7|exec|lost contact with job shell on broker node7 (rank 3)", "node7",
+         "job.node-failed"),
+        ("FAILED|1|node7|node-failure|shell rank 1 (on node8): Killed", "node8",
+         "job.node-failed"),
+        ("UNKNOWN", "no longer lists", "job.ended-by-scheduler"),
     ],
-)
-def test_a_lost_job_has_the_reason_of_flux(flux, monkeypatch, state, reason):
+)  # fmt: skip
+def test_a_lost_job_has_the_reason_of_flux(flux, monkeypatch, state, reason, code):
     """It is not reported as missing output."""
     job = job_of(flux, "true")
     monkeypatch.setenv("STANDIN_STATE", state)
     for _ in range(schedulers.MISSES):
         flux.poll(job)
     assert flux.finished(job)
-    assert isinstance(job.exception, JobError)
+    assert job.exception.code == code
     assert reason in str(job.exception)
+
+
+def test_a_flux_that_does_not_answer_ends_no_job(flux, monkeypatch):
+    monkeypatch.setattr(lost, "notes", [])
+    job = job_of(flux, "true")
+    monkeypatch.setenv("STANDIN_STATE", "SILENT")
+    for _ in range(2 * schedulers.MISSES):
+        flux.poll(job)
+    assert not flux.finished(job) and job.exception is None and len(lost.notes) == 1
+    monkeypatch.delenv("STANDIN_STATE")
+    flux.wait(job)
+    assert (job.exitcode, job.exception) == (0, None)
+
+
+def test_a_job_that_ends_without_a_node_that_failed(flux, monkeypatch):
+    job = job_of(flux, "true")
+    monkeypatch.setenv(
+        "STANDIN_STATE", "COMPLETED|0|node7|node-failure|node failure on node8 (shell rank 1)"
+    )
+    flux.poll(job)
+    assert flux.finished(job) and job.exception is None
 
 
 @pytest.mark.parametrize(
     ("state", "limit", "late"),
     [
-        ("SCHED|||", 1, True),
-        ("SCHED|||", 9999, False),
-        ("SCHED|||", None, False),
-        ("RUN||node7|", 1, False),
+        ("SCHED||||", 1, True),
+        ("SCHED||||", 9999, False),
+        ("SCHED||||", None, False),
+        ("RUN||node7||", 1, False),
     ],
 )
 def test_a_job_that_waits_too_long_is_cancelled(flux, monkeypatch, state, limit, late):

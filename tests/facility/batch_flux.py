@@ -125,34 +125,38 @@ def job(words: list[str], machine: Machine) -> None:
         print(from_f58(word))
 
 
-#: State of a job -> its status, exit code and note, where they are not its own.
+#: State of a job -> its status and exit code, and the type and note of its exception, where they
+#: are not its own. Of a node's failure: flux-core 0.66, src/modules/job-exec/exec.c.
 _ENDED = {
-    "PENDING": ("SCHED", "", ""),
-    "RUNNING": ("RUN", "", ""),
-    "TIMEOUT": ("TIMEOUT", "142", "resource allocation expired"),
-    "CANCELLED": ("CANCELED", "143", ""),
-    "NODE_FAIL": ("FAILED", "1", "lost contact with job shell"),
+    "PENDING": ("SCHED", "", "", ""),
+    "RUNNING": ("RUN", "", "", ""),
+    "TIMEOUT": ("TIMEOUT", "142", "timeout", "resource allocation expired"),
+    "CANCELLED": ("CANCELED", "143", "cancel", ""),
+    "NODE_FAIL": ("FAILED", "1", "exec", "node failure on {} (rank 0)"),
 }
 
 
 def jobs(words: list[str], machine: Machine) -> int:
     options, numbers = read(words, "--no-header --format=", "flux-jobs")
-    code = 0
+    # src/cmd/flux-jobs.py: the exit code of one that it finds.
+    code = 1
     for text in numbers:
         found = load(own(text))
         if not found:
-            print(f"flux-jobs: ERROR: JobID {text} unknown", file=sys.stderr)
-            code = 1
+            print(f"JobID {text} unknown", file=sys.stderr)
             continue
         state = found["state"]
-        status, returned, note = _ENDED.get(state, (state, str(found.get("code", 0)), ""))
+        own_code = str(found.get("code", 0))
+        status, returned, kind, note = _ENDED.get(state, (state, own_code, "", ""))
         cells = {
             "id.dec": BASE + int(found["number"]),
             "status": status,
             "returncode": returned if found["nodes"] else "",
             "nodelist": abbreviated(found["nodes"]),
-            "exception.note": note,
+            "exception.type": kind,
+            "exception.note": note.format(*found["nodes"][:1]),
         }
+        code = 0
         login.formatted(str(options["format"]), cells)
     return code
 

@@ -16,7 +16,8 @@ from reframe.core.exceptions import JobError, JobSchedulerError
 from reframe.core.schedulers import Job, JobScheduler
 from reframe.utility import nodelist_expand
 
-from plumbline.site.lost import Lost
+from plumbline.core.process import last_line
+from plumbline.site.lost import Lost, note
 from plumbline.site.reframe_patches import update_job
 
 #: Statuses of a job, of flux-jobs(1), "JOB STATUS".
@@ -24,13 +25,18 @@ PENDING = frozenset({"DEPEND", "PRIORITY", "SCHED"})
 RUNNING = frozenset({"RUN", "CLEANUP"})
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELED", "TIMEOUT"})
 
-#: Consecutive polls that may not find a job before it counts as lost: a job is not listed at once
-#: after its submission.
+#: Consecutive polls in which Flux may not know a job before it counts as lost: a job is not listed
+#: at once after its submission.
 MISSES = 10
 
 #: Fields of flux-jobs(1), "OUTPUT FORMAT"; the last one may have any character.
-_FIELDS = ("id.dec", "status", "returncode", "nodelist", "exception.note")
+_FIELDS = ("id.dec", "status", "returncode", "nodelist", "exception.type", "exception.note")
 _FORMAT = "|".join(f"{{{field}}}" for field in _FIELDS)
+
+#: How Flux begins the note of an exception of a node's failure, of type ``exec``: flux-core,
+#: src/modules/job-exec, from 0.63 on and before. If the job can go on without the node, the type
+#: is ``node-failure``.
+_NODE_FAILED = ("node failure on ", "lost contact with job shell")
 
 
 class _FluxJob(Job):
@@ -117,22 +123,30 @@ class FluxBatchScheduler(JobScheduler):
                 job.misses = 0
                 self._update(job, *found[job.jobid])
                 continue
+            why = last_line(completed.stderr)
+            # src/bindings/python/flux/job/list.py (JobListIdsFuture). Any other message is of an
+            # instance that does not answer, in which the job may run.
+            if f"JobID {job.jobid} unknown" not in completed.stderr:
+                note(f"Flux does not answer ({why}): waiting")
+                continue
             job.misses += 1
-            self.log(f"job {job.jobid} is not listed: {completed.stderr.strip()}")
+            self.log(f"job {job.jobid} is not listed: {why}")
             if job.misses >= MISSES:
-                self._end(job, f"Flux no longer lists the job: {completed.stderr.strip()}")
+                self._end(job, f"Flux no longer lists the job: {why}")
 
-    def _update(self, job, status, returncode, nodes, note):
+    def _update(self, job, status, returncode, nodes, kind, text):
         update_job(job, state=status)
         if nodes and not job.nodelist:
             update_job(job, nodelist=nodelist_expand(nodes))
         if status in ENDED:
             if returncode:
                 update_job(job, exitcode=int(returncode))
-            message = f"Flux reports {status}" + (f": {note}" if note else "")
+            message = f"Flux reports {status}" + (f": {text} (exception {kind})" if kind else "")
             lost = status in ("CANCELED", "TIMEOUT") and not job.cancelled
-            # A job that failed before it ran has no output.
-            lost = lost or (status == "FAILED" and not job.nodelist)
+            if status == "FAILED":
+                # A job that failed before it ran has no output.
+                node_failed = kind == "node-failure" or text.startswith(_NODE_FAILED)
+                lost = node_failed or not job.nodelist
             self._end(job, message if lost else None)
         elif status in PENDING and job.max_pending_time:
             if time.time() - job.submit_time >= job.max_pending_time:
