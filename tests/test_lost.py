@@ -78,6 +78,10 @@ def command(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
+#: Branches of a bjobs(1) whose job has exited: what ReFrame asks for, and its state alone.
+EXITED = '*jobid*) echo "8 user EXIT batch";; *"-o stat 8") echo EXIT;;'
+
+
 @pytest.mark.parametrize(
     ("reason", "report", "code"),
     [
@@ -93,7 +97,7 @@ def command(path: Path, script: str) -> None:
 def test_lsf(tmp_path: Path, monkeypatch, reason: str, report: str, code: str | None):
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     asked = f"*exit_reason*) printf '%s\\n' '{reason}';;" if reason else "*exit_reason*) exit 255;;"
-    command(tmp_path / "bjobs", f'case "$*" in {asked} *) echo "8 user EXIT batch";; esac')
+    command(tmp_path / "bjobs", f'case "$*" in {asked} {EXITED} esac')
     (tmp_path / "job.out").write_text(report)
     job.scheduler.poll(job)
     assert job.scheduler.finished(job)
@@ -161,7 +165,7 @@ FINISHED = """echo '{"Jobs": {"8.pbs01": {"job_state": "F", "Exit_status": 0}}}'
 @pytest.mark.parametrize(
     ("scheduler", "program", "silent", "ended"),
     [
-        (LsfJobScheduler, "bjobs", NO_LSF, "echo '8 user DONE batch'"),
+        (LsfJobScheduler, "bjobs", NO_LSF, f'case "$*" in {EXITED} esac'),
         (PbsJobScheduler, "qstat", NO_PBS, "exit 153"),
         (PbsProJobScheduler, "qstat", NO_PBS.replace("255", "111"), FINISHED),
     ],
@@ -185,6 +189,34 @@ def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch):
     command(tmp_path / "bjobs", "echo 'Job <8> is not found' >&2; exit 255")
     job.scheduler.poll(job)
     assert job.scheduler.finished(job) and not lost.notes
+
+
+@pytest.mark.parametrize("state", ["UNKWN", "PROV", "WAIT", "RUN"])
+def test_a_job_of_lsf_that_reframe_takes_for_ended(tmp_path: Path, monkeypatch, state: str):
+    """In states that it does not know; or with a number that bjobs(1) has cut to seven digits."""
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    neighbour = copy.copy(job)
+    reframe_patches.update_job(job, jobid="12345678", state="PENDING")
+    reframe_patches.update_job(neighbour, jobid="9")
+
+    def answers(stat: str) -> None:
+        whole = f'echo "1234567 user {stat} batch"; echo "9 user {stat} batch"'
+        command(tmp_path / "bjobs", f'case "$*" in *jobid*) {whole};; *stat*) echo {stat};; esac')
+
+    answers(state)
+    job.scheduler.poll(job, neighbour)
+    assert not job.scheduler.finished(job) and job.state == "PENDING"
+    assert not job.scheduler.finished(neighbour)
+    answers("DONE")
+    job.scheduler.poll(job, neighbour)
+    assert job.scheduler.finished(job) and job.exception is None
+
+
+def test_a_job_of_lsf_whose_host_is_unreachable(tmp_path: Path, monkeypatch):
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    command(tmp_path / "bjobs", f'case "$*" in {EXITED.replace("EXIT", "ZOMBI")} *) echo -;; esac')
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and job.exception.code == "job.node-failed"
 
 
 @pytest.mark.parametrize("printed", ["", '{"pbs_version": "23.06.06"}'])
@@ -357,7 +389,7 @@ def test_the_end_of_a_job_by_slurms_accounting(monkeypatch, printed: str, end: s
 
 def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
-    command(tmp_path / "bjobs", 'echo "8 user EXIT batch"')
+    command(tmp_path / "bjobs", f'case "$*" in {EXITED} esac')
     (tmp_path / "job.out").write_text(REPORT)
     job._cancelled = True
     job.scheduler.poll(job)

@@ -36,6 +36,10 @@ MISSES = 10
 #: exit code is 0.
 NO_HISTORY = "not configured to maintain job history"
 
+#: States of a job that has ended: IBM Spectrum LSF 10.1, "LSF terms and concepts". In ZOMBI, it was
+#: killed while its host was unreachable.
+_ENDED_IN_LSF = frozenset({"DONE", "EXIT", "POST_DONE", "POST_ERR", "ZOMBI"})
+
 #: What schedulers do not do in this session, a line each.
 notes: list[str] = []
 
@@ -100,8 +104,15 @@ def _update(name: str, scheduler, jobs: list, poll: Callable[[], None]) -> None:
 
 
 def _poll(scheduler, jobs: list, poll: Callable[[], None]) -> None:
+    before = {job: job.state for job in jobs}
     try:
         poll()
+        if isinstance(scheduler, LsfJobScheduler):
+            ended = [job for job in jobs if scheduler.finished(job)]
+            for job in ended:
+                update_job(job, state=before[job], completed=False)
+            for job in ended:
+                _poll_lsf(job)
     except (KeyError, json.JSONDecodeError) as err:
         if err.args == ("Exit_status",):
             # PBS has no exit status of a job that was deleted before it ran.
@@ -114,6 +125,19 @@ def _poll(scheduler, jobs: list, poll: Callable[[], None]) -> None:
             if NO_HISTORY in osext.run_command(["qstat", "-x", jobs[0].jobid]).stderr:
                 note("PBS keeps no job history, which scheduler pbspro needs: set `scheduler: pbs`")
             inspect.unwrap(_PBS[0].poll)(scheduler, *jobs)
+
+
+def _poll_lsf(job) -> None:
+    """End a job if LSF says that it has ended. For ReFrame, so has one in a state that it does not
+    know, such as UNKWN, and one whose number bjobs(1) has cut to seven digits (lsf.conf,
+    LSB_JOBID_DISP_LENGTH).
+
+    :raises SpawnedProcessError: if LSF does not answer, or has forgotten the job.
+    """
+    done = osext.run_command(["bjobs", "-noheader", "-o", "stat", job.jobid], check=True)
+    job.stat = done.stdout.strip()
+    if job.stat in _ENDED_IN_LSF or f"Job <{job.jobid}> is not found" in done.stderr:
+        update_job(job, state="COMPLETED", completed=True)
 
 
 def _end_without_output(name: str, scheduler, job) -> None:
@@ -141,7 +165,10 @@ def _reason_of_lsf(job) -> str:
     found = re.findall(r"^TERM_[A-Z_]+\b.*", answer, re.M) or re.findall(
         r"^(TERM_[A-Z_]+\b.*)\nExited", report, re.M
     )
-    return found[-1].strip().rstrip(".") if found else ""
+    if found:
+        return found[-1].strip().rstrip(".")
+    killed = getattr(job, "stat", "") == "ZOMBI"
+    return "ZOMBI: killed while its host was unreachable" if killed else ""
 
 
 def _reason_of_pbs(job) -> str:
