@@ -219,6 +219,19 @@ def test_a_job_of_lsf_whose_host_is_unreachable(tmp_path: Path, monkeypatch):
     assert job.scheduler.finished(job) and job.exception.code == "job.node-failed"
 
 
+def test_a_job_of_lsf_is_cancelled_by_its_own_command(tmp_path: Path, monkeypatch):
+    for scheduler in (LsfJobScheduler, *lost._PBS):
+        monkeypatch.setattr(scheduler, "poll", scheduler.poll)
+    monkeypatch.setattr(LsfJobScheduler, "cancel", inspect.unwrap(LsfJobScheduler.cancel))
+    lost.watch()
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    reframe_patches.update_job(job, submit_time=0)
+    job.scheduler._submit_timeout = None
+    command(tmp_path / "bkill", f'echo "$*" >{tmp_path}/killed')
+    job.cancel()
+    assert (tmp_path / "killed").read_text() == "8\n"
+
+
 @pytest.mark.parametrize("printed", ["", '{"pbs_version": "23.06.06"}'])
 def test_pbs_without_a_history_of_jobs(tmp_path: Path, monkeypatch, printed: str):
     """`qstat -x` lists no job there, with exit code 0."""

@@ -605,6 +605,23 @@ def test_pbs_schedulers():
     assert [getscheduler(name) for name in ("pbs", "pbspro")] == own
 
 
+def test_cancel_by_bkill(plain, monkeypatch: pytest.MonkeyPatch):
+    """ReFrame itself calls the command of PBS."""
+    monkeypatch.setattr(LsfJobScheduler, "cancel", inspect.unwrap(LsfJobScheduler.cancel))
+    called: list = []
+    monkeypatch.setattr(osext, "run_command", lambda command, **_: called.append(command))
+    monkeypatch.setattr(pbs, "_run_strict", osext.run_command)
+    job = job_of(LsfJobScheduler)
+    reframe_patches.update_job(job, jobid="7", submit_time=0, cancelled=False)
+    job.scheduler._submit_timeout = None
+    job.cancel()
+    assert called == ["qdel 7"]
+    reframe_patches.update_job(job, cancelled=False)
+    reframe_patches.cancel_by_bkill()
+    job.cancel()
+    assert called[1:] == [["bkill", "7"]] and job.cancelled
+
+
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_wrap_poll(plain, monkeypatch: pytest.MonkeyPatch, scheduler: type):
     polled, own = [], []

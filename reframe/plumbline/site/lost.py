@@ -23,7 +23,12 @@ from reframe.core.schedulers.lsf import LsfJobScheduler
 from plumbline.core.process import last_line
 from plumbline.core.yamlfile import read_yaml
 from plumbline.parse import outputs
-from plumbline.site.reframe_patches import pbs_schedulers, update_job, wrap_poll
+from plumbline.site.reframe_patches import (
+    cancel_by_bkill,
+    pbs_schedulers,
+    update_job,
+    wrap_poll,
+)
 
 #: Registered when system files are validated.
 _PBS = pbs_schedulers()
@@ -63,7 +68,8 @@ def _reasons() -> list[dict[str, str]]:
 
 
 def watch() -> None:
-    """Make ReFrame's schedulers of LSF, PBS and Torque report why a job was lost."""
+    """Make ReFrame's schedulers of LSF, PBS and Torque report why a job was lost, and cancel it."""
+    cancel_by_bkill()
     wrap_poll(LsfJobScheduler, _reporting("LSF", _reason_of_lsf))
     for scheduler in _PBS:
         wrap_poll(scheduler, _reporting("PBS", _reason_of_pbs))

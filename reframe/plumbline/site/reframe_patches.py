@@ -41,7 +41,7 @@ from reframe.core.exceptions import (
 )
 from reframe.core.fixtures import FixtureSpace
 from reframe.core.pipeline import RegressionTest
-from reframe.core.schedulers import Job, JobScheduler, local, pbs, slurm
+from reframe.core.schedulers import Job, JobScheduler, local, lsf, pbs, slurm
 from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
 from reframe.frontend import executors
 from reframe.frontend.executors import policies
@@ -413,6 +413,19 @@ def pbs_schedulers() -> tuple[type[JobScheduler], ...]:
         professional = type("PbsProJobScheduler", (pbs.PbsJobScheduler,), {})
         pbs.PbsProJobScheduler = register_scheduler("pbspro")(professional)
     return pbs.PbsJobScheduler, professional
+
+
+def cancel_by_bkill() -> None:
+    """Have ReFrame cancel jobs of LSF by ``bkill``.
+
+    Why: it inherits the ``qdel`` of PBS, which LSF lacks: a job runs on after its session.
+    Remove when: ``LsfJobScheduler`` has a ``cancel`` of its own.
+    """
+
+    @_replaces(lsf.LsfJobScheduler, "cancel")
+    def cancelled(_, self, job):
+        osext.run_command(["bkill", job.jobid], check=True, timeout=self._submit_timeout)
+        job._cancelled = True
 
 
 def wrap_poll(
