@@ -130,6 +130,8 @@ RAN = "Job run at Mon Nov 23 at 10:00 on (x3001c0s13b0n0:ncpus=64)"
         ({"Exit_status": -20}, "", "job.node-failed", ["-20"]),
         # Deleted while it was queued: it has neither an exit status nor nodes.
         ({}, "", "job.cancelled", []),
+        # Deleted by qdel -W force while it ran.
+        ({"comment": RAN}, "", "job.ended-by-scheduler", ["exit status"]),
     ],
 )  # fmt: skip
 def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words: list[str]):
@@ -262,6 +264,57 @@ def test_a_job_without_output_that_pbs_no_longer_has(tmp_path: Path, monkeypatch
         job.scheduler.poll(job, neighbour)
     assert job.scheduler.finished(job) and job.exception.code == "job.ended-by-scheduler"
     assert not job.scheduler.finished(neighbour) and neighbour.exception is None
+
+
+@pytest.mark.parametrize("scheduler", [PbsJobScheduler, PbsProJobScheduler])
+@pytest.mark.parametrize("code", [153, 35])
+def test_a_job_beside_one_that_pbs_no_longer_has(tmp_path: Path, monkeypatch, scheduler, code):
+    """qstat(1B) exits with the error of one of them. Output files are there from an earlier run, or
+    as the job writes them."""
+    job = job_of(scheduler, tmp_path, monkeypatch)
+    neighbour = copy.copy(job)
+    reframe_patches.update_job(neighbour, jobid="9.pbs01")
+    running = "Job Id: 9.pbs01\\n    job_state = R\\n    exec_host = n1/0*4\\n"
+    listed = json.dumps({"Jobs": {"9.pbs01": {"job_state": "R", "exec_host": "n1/0*4"}}})
+    command(
+        tmp_path / "qstat",
+        f"""case "$*" in
+        *json*9.pbs01) echo '{listed}';; *json*) echo '{{}}';;
+        *9.pbs01) printf '{running}';; esac
+        case "$*" in *8.pbs01*json* | *json*8.pbs01*) exit 153;; *8.pbs01*) exit {code};; esac""",
+    )
+    job.scheduler.poll(job, neighbour)
+    assert job.scheduler.finished(job) and job.exception is None
+    assert not job.scheduler.finished(neighbour) and neighbour.state == "RUNNING"
+    assert neighbour.nodelist == ["n1"]
+
+
+@pytest.mark.parametrize("state", ["M", "U"])
+def test_a_job_of_pbs_in_a_state_that_reframe_does_not_know(tmp_path: Path, monkeypatch, state):
+    """M is that of a job at another server, which `qstat -f` asks; U that of a suspended one."""
+    job = job_of(PbsProJobScheduler, tmp_path, monkeypatch)
+    neighbour = copy.copy(job)
+    reframe_patches.update_job(neighbour, jobid="9.pbs01")
+    unknown = json.dumps({"Jobs": {"8.pbs01": {"job_state": state}}})
+    ended = json.dumps({"Jobs": {"9.pbs01": {"job_state": "F", "Exit_status": 3}}})
+    both = json.dumps({"Jobs": json.loads(unknown)["Jobs"] | json.loads(ended)["Jobs"]})
+
+    def answers(plain: str) -> None:
+        command(
+            tmp_path / "qstat",
+            f"""case "$*" in *json*8*9*) echo '{both}';; *json*8*) echo '{unknown}';;
+            *json*9*) echo '{ended}';; "-f 8.pbs01") {plain};; esac""",
+        )
+
+    running = "echo 'Job Id: 8.pbs01'; echo '    job_state = R'"
+    answers(running if state == "M" else running.replace("= R", "= U"))
+    job.scheduler.poll(job, neighbour)
+    assert not job.scheduler.finished(job) and job.state == ("RUNNING" if state == "M" else None)
+    assert job.scheduler.finished(neighbour) and neighbour.exitcode == 3
+    if state == "M":
+        answers("exit 35")
+        job.scheduler.poll(job)
+        assert job.scheduler.finished(job) and job.exception is None
 
 
 NO_CONTROLLER = """\

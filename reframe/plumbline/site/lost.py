@@ -7,6 +7,7 @@ Flux :mod:`plumbline.site.schedulers`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -110,27 +111,55 @@ def _update(name: str, scheduler, jobs: list, poll: Callable[[], None]) -> None:
 
 
 def _poll(scheduler, jobs: list, poll: Callable[[], None]) -> None:
-    before = {job: job.state for job in jobs}
+    """Let ReFrame update jobs, and ask of each alone that has ended by its answer."""
+    before = {job: job.state for job in jobs if not scheduler.finished(job)}
     try:
         poll()
-        if isinstance(scheduler, LsfJobScheduler):
-            ended = [job for job in jobs if scheduler.finished(job)]
-            for job in ended:
-                update_job(job, state=before[job], completed=False)
-            for job in ended:
-                _poll_lsf(job)
     except (KeyError, json.JSONDecodeError) as err:
-        if err.args == ("Exit_status",):
-            # PBS has no exit status of a job that was deleted before it ran.
+        key = err.args[0] if isinstance(err, KeyError) else ""
+        if len(jobs) > 1 and key not in ("", "Jobs"):
+            # The answer of one job keeps ReFrame from those of the others.
             for job in jobs:
-                update_job(job, completed=job.completed or _never_ran(job))
-        elif isinstance(err, KeyError) and err.args != ("Jobs",):
-            raise
+                _poll_alone(scheduler, job)
         else:
-            # `qstat -x` lists none of them: PBS keeps no history of jobs, or no longer theirs.
-            if NO_HISTORY in osext.run_command(["qstat", "-x", jobs[0].jobid]).stderr:
-                note("PBS keeps no job history, which scheduler pbspro needs: set `scheduler: pbs`")
+            _poll_otherwise(scheduler, jobs, key)
+    of_lsf = isinstance(scheduler, LsfJobScheduler)
+    ended = [job for job in before if job.state == "COMPLETED"] if of_lsf or len(jobs) > 1 else []
+    for job in ended:
+        update_job(job, state=before[job], completed=False)
+    for job in ended:
+        if of_lsf:
+            _poll_lsf(job)
+        else:
+            # qstat(1B) exits with 153 or 35 if it does not know one of several jobs (OpenPBS,
+            # src/cmds/qstat.c), which ReFrame takes for the end of all that have output files.
+            _poll_alone(scheduler, job)
+
+
+def _poll_alone(scheduler, job) -> None:
+    own = inspect.unwrap(type(scheduler).poll)
+    _poll(scheduler, [job], lambda: own(scheduler, job))
+
+
+def _poll_otherwise(scheduler, jobs: list, key: str) -> None:
+    """Update jobs of PBS after ReFrame failed on the answer.
+
+    :arg key: that ReFrame missed; empty if it was no JSON.
+    """
+    if key == "Exit_status":
+        # PBS has none of a job that was deleted before it ran, or by ``qdel -W force``.
+        for job in jobs:
+            update_job(job, completed=True)
+    elif key in ("", "Jobs", "M"):
+        # `qstat -x` lists none of them: PBS keeps no history of jobs, or no longer theirs. Or it
+        # has the state on this server of a job that was moved to another (qstat(1B), "M").
+        if key != "M" and NO_HISTORY in osext.run_command(["qstat", "-x", jobs[0].jobid]).stderr:
+            note("PBS keeps no job history, which scheduler pbspro needs: set `scheduler: pbs`")
+        with contextlib.suppress(KeyError):
             inspect.unwrap(_PBS[0].poll)(scheduler, *jobs)
+    elif len(key) != 1:
+        raise KeyError(key)
+    # Else a state that ReFrame does not know, such as U of qstat(1B): the job has not ended.
 
 
 def _poll_lsf(job) -> None:
@@ -157,7 +186,7 @@ def _end_without_output(name: str, scheduler, job) -> None:
 
 
 def _is_unknown(job) -> bool:
-    # By ReFrame, all jobs have the state COMPLETED if qstat(1B) does not know one of them.
+    # Torque has a job that has ended for some minutes (keep_completed), before its output is there.
     return osext.run_command(["qstat", "-f", job.jobid]).returncode in (153, 35)
 
 
@@ -197,12 +226,10 @@ def _reason_of_pbs(job) -> str:
         # PBS Professional Administrator's Guide, "Job Exit Status Codes". qdel's is SIGTERM.
         names = {known.value: known.name for known in signal.Signals}
         return f"Exit_status {status}: ended by {names.get(number, f'signal {number}')}"
-    return "that it ended before it ran" if _never_ran(job) else ""
-
-
-def _never_ran(job) -> bool:
-    fields = _fields(job)
-    return fields.get("job_state") == "F" and not {"exit_status", "exec_host"} & set(fields)
+    if fields.get("job_state") == "F" and "exit_status" not in fields:
+        ran = "exec_host" in fields
+        return f"that it ended {'without an exit status' if ran else 'before it ran'}"
+    return ""
 
 
 def _fields(job) -> dict[str, str]:
