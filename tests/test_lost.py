@@ -15,7 +15,7 @@ from reframe.core import runtime
 from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
-from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler
+from reframe.core.schedulers.pbs import PbsJobScheduler, PbsProJobScheduler, TorqueJobScheduler
 from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
 RUNLIMIT = "TERM_RUNLIMIT: job killed after reaching LSF run time limit"
@@ -57,6 +57,7 @@ def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jo
         LsfJobScheduler: lost._reason_of_lsf,
         PbsJobScheduler: lost._reason_of_pbs,
         PbsProJobScheduler: lost._reason_of_pbs,
+        TorqueJobScheduler: lost._reason_of_pbs,
     }
     for watched in (SlurmJobScheduler, scheduler):
         monkeypatch.setattr(watched, "poll", inspect.unwrap(watched.poll))
@@ -67,7 +68,8 @@ def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jo
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     job = Job.create(scheduler(), LocalLauncher(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err", workdir=str(folder))  # fmt: skip
-    job._jobid = "8.pbs01" if scheduler in (PbsJobScheduler, PbsProJobScheduler) else "8"
+    servers = {PbsJobScheduler: ".pbs01", PbsProJobScheduler: ".pbs01", TorqueJobScheduler: ".sdb"}
+    job._jobid = f"8{servers.get(scheduler, '')}"
     for name in ("job.out", "job.err"):
         (folder / name).write_text("")
     return job
@@ -156,6 +158,23 @@ def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words
         assert all(word in str(job.exception) for word in words)
     else:
         assert job.exception is None
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exitcode"), [(0, None, 0), (3, None, 3), (265, "job.ended-by-scheduler", 265)]
+)
+def test_torque(tmp_path: Path, monkeypatch, status: int, code: str | None, exitcode: int):
+    """Its `qstat -x` prints XML."""
+    job = job_of(TorqueJobScheduler, tmp_path, monkeypatch)
+    listed = ["job_state = C", "exec_host = nid00012/0-15", f"exit_status = {status}"]
+    (tmp_path / "qstat.txt").write_text("\n    ".join(["Job Id: 8.sdb", *listed, ""]))
+    xml = f"<Data><Job><Job_Id>8.sdb</Job_Id><exit_status>{status}</exit_status></Job></Data>"
+    command(
+        tmp_path / "qstat", f"case \"$*\" in -x*) echo '{xml}';; *) cat {tmp_path}/qstat.txt;; esac"
+    )
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and job.exitcode == exitcode
+    assert getattr(job.exception, "code", None) == code
 
 
 #: What the real commands say if their server does not answer.

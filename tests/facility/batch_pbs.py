@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from . import login
 from .batch import Request, cancel_all, jobs_folder, load, submit, submitted, wait
@@ -197,16 +198,33 @@ def qstat(words: list[str], machine: Machine) -> int:
         if not job:
             print(f"qstat: Unknown Job Id {text}", file=sys.stderr)
             code = 153
-        else:
-            jobs.append((f"{job['number']}.{_suffix(machine)}", _fields(job, machine)))
+            continue
+        fields = _fields(job, machine)
+        if fields["job_state"] == "F" and "x" not in options:
+            # OpenPBS, src/cmds/qstat.c: PBSE_HISTJOBID.
+            hint = "use -x or -H to obtain historical job information"
+            print(f"qstat: {text} Job has finished, {hint}", file=sys.stderr)
+            code = 35
+            continue
+        jobs.append((f"{job['number']}.{_suffix(machine)}", fields))
     if options.get("F") == "json" and not torque:
         content = {
             "timestamp": 0,
             "pbs_version": "2022.1.1",
             "pbs_server": _suffix(machine),
-            "Jobs": dict(jobs),
+            **({"Jobs": dict(jobs)} if jobs else {}),
         }
         print(json.dumps(content, indent=4))
+        return code
+    if "x" in options and torque:
+        # src/cmds/qstat.c, display_statjob: with `-x` all fields, and as XML.
+        listed = "".join(
+            f"<Job><Job_Id>{name}</Job_Id>"
+            + "".join(f"<{key}>{escape(str(value))}</{key}>" for key, value in fields.items())
+            + "</Job>"
+            for name, fields in jobs
+        )
+        print(f'<?xml version="1.0"?>\n<Data>{listed}</Data>\n')
         return code
     for name, fields in jobs:
         login.attributes(f"Job Id: {name}", fields, "    ")

@@ -235,7 +235,8 @@ def _reason_of_pbs(job) -> str:
 def _fields(job) -> dict[str, str]:
     """Return what qstat(1B) prints of a job, by names in lower case, as Torque's are; a long line
     continues after a line break and a tab."""
-    output = command_output("qstat", "-xf", job.jobid) or command_output("qstat", "-f", job.jobid)
+    # PBS shows a job that has ended with `-x` only, for which Torque's qstat(1B) prints XML.
+    output = command_output("qstat", "-f", job.jobid) or command_output("qstat", "-xf", job.jobid)
     pairs = (line.partition(" = ") for line in output.replace("\n\t", "").splitlines())
     return {name.strip().lower(): value for name, equals, value in pairs if equals}
 
