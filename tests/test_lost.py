@@ -130,6 +130,10 @@ RAN = "Job run at Mon Nov 23 at 10:00 on (x3001c0s13b0n0:ncpus=64)"
          "job.out-of-memory", ["exceeded resource mem", "-27"]),
         ({"Exit_status": 265}, "", "job.ended-by-scheduler", ["265", "SIGKILL"]),
         ({"Exit_status": -20}, "", "job.node-failed", ["-20"]),
+        # Of a job that may not be rerun, on a node that was restarted.
+        ({"Exit_status": -4, "comment": f"{RAN} and failed"}, "", "job.node-failed", ["-4"]),
+        # Torque's codes have other meanings here.
+        ({"Exit_status": -11}, "", "job.ended-by-scheduler", ["-11"]),
         # Deleted while it was queued: it has neither an exit status nor nodes.
         ({}, "", "job.cancelled", []),
         # Deleted by qdel -W force while it ran.
@@ -161,7 +165,17 @@ def test_pbs(tmp_path: Path, monkeypatch, fields: dict, errors: str, code, words
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "exitcode"), [(0, None, 0), (3, None, 3), (265, "job.ended-by-scheduler", 265)]
+    ("status", "code", "exitcode"),
+    [
+        (0, None, 0),
+        (3, None, 3),
+        (265, "job.ended-by-scheduler", 265),
+        (-4, "job.node-failed", None),
+        (-10, "job.out-of-memory", None),
+        (-11, "job.time-limit", None),
+        (-12, "job.time-limit", None),
+        (-2, "job.ended-by-scheduler", None),
+    ],
 )
 def test_torque(tmp_path: Path, monkeypatch, status: int, code: str | None, exitcode: int):
     """Its `qstat -x` prints XML."""

@@ -156,10 +156,10 @@ def _fields(job: dict, machine: Machine) -> dict[str, object]:
     ran = job["nodes"]
     if state in "CF" and ran:
         # OpenPBS, src/include/job.h: -29 where the time is over, -20 where the first node is lost;
-        # else what wait(2) says, a signal with 256 added. Torque Administrator Guide, "Job Exit
-        # Status": -11.
-        limit = -11 if torque else -29
-        codes = {"TIMEOUT": limit, "CANCELLED": 271, "NODE_FAIL": -20}
+        # else what wait(2) says, a signal with 256 added. Torque, src/include/pbs_job.h: -11, and
+        # -4 where the node is back.
+        limit, lost = (-11, -4) if torque else (-29, -20)
+        codes = {"TIMEOUT": limit, "CANCELLED": 271, "NODE_FAIL": lost}
         found["exit_status" if torque else "Exit_status"] = codes.get(job["state"], job["code"])
     if ran and not torque:
         # OpenPBS, src/server/svr_jobfunc.c, update_job_finish_comment.

@@ -217,28 +217,30 @@ def _reason_of_pbs(job) -> str:
         return killed[-1]
     fields = _fields(job)
     comment = re.search(r"\band ((?:terminated|exceeded resource)\b.*)", fields.get("comment", ""))
-    status = fields.get("exit_status", "0")
+    # Their negative codes differ.
+    name = "exit_status" if "exit_status" in fields else "Exit_status"
+    status = fields.get(name, "0")
     if comment:
-        return f"{comment[1]} (Exit_status {status})"
+        return f"{comment[1]} ({name} {status})"
     if re.fullmatch(r"-\d+", status):
-        return f"Exit_status {status}: ended by PBS itself"
+        return f"{name} {status}: ended by PBS itself"
     if (number := int(status) - 256) > 0:
         # PBS Professional Administrator's Guide, "Job Exit Status Codes". qdel's is SIGTERM.
         names = {known.value: known.name for known in signal.Signals}
-        return f"Exit_status {status}: ended by {names.get(number, f'signal {number}')}"
-    if fields.get("job_state") == "F" and "exit_status" not in fields:
+        return f"{name} {status}: ended by {names.get(number, f'signal {number}')}"
+    if fields.get("job_state") == "F" and name not in fields:
         ran = "exec_host" in fields
         return f"that it ended {'without an exit status' if ran else 'before it ran'}"
     return ""
 
 
 def _fields(job) -> dict[str, str]:
-    """Return what qstat(1B) prints of a job, by names in lower case, as Torque's are; a long line
-    continues after a line break and a tab."""
+    """Return what qstat(1B) prints of a job; a long line continues after a line break and a tab.
+    Torque has ``exit_status`` where PBS has ``Exit_status``."""
     # PBS shows a job that has ended with `-x` only, for which Torque's qstat(1B) prints XML.
     output = command_output("qstat", "-f", job.jobid) or command_output("qstat", "-xf", job.jobid)
     pairs = (line.partition(" = ") for line in output.replace("\n\t", "").splitlines())
-    return {name.strip().lower(): value for name, equals, value in pairs if equals}
+    return {name.strip(): value for name, equals, value in pairs if equals}
 
 
 def _text(job, name: str) -> str:
