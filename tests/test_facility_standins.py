@@ -493,7 +493,7 @@ REFUSED_JOBS = {
         "-l filesystems=home\n-l place=sideways", "-l filesystems=home\n-l select=1\n-l nodes=1",
         "-l filesystems=home\n-l select=2",
         "-l filesystems=home\n-l walltime=soon", "-l filesystems=home\n-l walltime=0:4:59",
-        "-l filesystems=home\n-Y 1", "-N 1st\n-l filesystems=home",
+        "-l filesystems=home\n-Y 1", "-l filesystems=home\n-r maybe", "-N 1st\n-l filesystems=home",
     ],
     ("qsub", "cielo", "#PBS"): ["-l select=1"],
     ("flux", "tioga", "#flux:"): [

@@ -51,9 +51,9 @@ def drafted(testbed: Testbed, *words: object) -> dict:
         ("tioga", ["pdebug", "pbatch"], "flux-batch", "flux-run", ["--queue=pdebug", "--exclusive"],
          {}, {}),
         ("polaris", ["debug", "debug-scaling", "prod", "preemptable"], "pbspro", "mpiexec",
-         ["-q debug", "-l place=scatter:excl", "ngpus=4"], {"num_cpus": 64},
+         ["-r n", "-q debug", "-l place=scatter:excl", "ngpus=4"], {"num_cpus": 64},
          {"memory": 256 * GIB, "least_time": 300}),
-        ("xt4", ["batch"], "torque", "mpiexec", ["-q batch"], {"num_cpus": 4},
+        ("xt4", ["batch"], "torque", "mpiexec", ["-r n", "-q batch"], {"num_cpus": 4},
          {"memory": 256 * GIB}),
     ],
 )  # fmt: skip
@@ -185,7 +185,7 @@ def test_queues_and_nodes_of_pbs(monkeypatch: pytest.MonkeyPatch):
     # Two kinds of nodes: the more numerous is drafted, with its least memory.
     assert (gpu.nodes, gpu.hardware.cpus, gpu.hardware.gpus[1]) == (("n1", "n2"), 64, 4)
     assert gpu.memory == 500000000 // 1024 and gpu.extras == {"least_time": 600}
-    assert gpu.access == ("-q gpu", "-l place=scatter:excl", "ngpus=4")
+    assert gpu.access == ("-r n", "-q gpu", "-l place=scatter:excl", "ngpus=4")
     assert (own.nodes, own.hardware.cpus) == (("n4",), 16)
     skipped = [line.partition(":")[0] for line in batch.messages if "skipped" in line]
     assert skipped == [f"partition {name}" for name in ("route", "small", "old", "none")]
@@ -243,9 +243,9 @@ def test_sizes():
 
 
 @pytest.mark.parametrize(("partition", "expected"), [
-    ({"scheduler": "pbspro", "access": ["-q work", "-l place=scatter:excl", "ngpus=4"],
+    ({"scheduler": "pbspro", "access": ["-r n", "-q work", "-l place=scatter:excl", "ngpus=4"],
       "processor": {"num_cpus": 64}},
-     ["qsub", "-W", "block=true", "-q", "work", "-l", "place=scatter:excl", "-l",
+     ["qsub", "-W", "block=true", "-r", "n", "-q", "work", "-l", "place=scatter:excl", "-l",
       "select=1:ncpus=64:ngpus=4", "-l", "walltime=00:05:00", "-j", "oe", "-o", "x", "--",
       "/bin/python", "-m", "node"]),
     ({"scheduler": "lsf", "launcher": "mpiexec", "access": ["-q work", "-x"]},

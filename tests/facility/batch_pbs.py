@@ -16,7 +16,7 @@ from .batch import Request, cancel_all, jobs_folder, load, submit, submitted, wa
 from .machine import Machine
 from .options import Refused, read
 
-QSUB = "-N= -o= -e= -q= -l= -j= -W="
+QSUB = "-N= -o= -e= -q= -l= -j= -r= -W="
 
 #: Resources of ``-l`` and of a chunk of ``select``.
 RESOURCES = {"walltime", "place", "select", "filesystems", "nodes"}
@@ -39,6 +39,8 @@ def qsub(words: list[str], machine: Machine) -> int:  # noqa: C901 - refusals in
     request.queue = str(options.get("q", facts["queues"][0]))
     if request.queue not in facts["queues"]:
         raise Refused("qsub: Unknown queue", 170)
+    if options.get("r", "y") not in ("y", "n"):
+        raise Refused("qsub: illegal -r value")
     resources: dict[str, str] = {}
     for text in options.all("l"):
         # A value may hold commas only in a chunk's or a host's list; resources are separated by

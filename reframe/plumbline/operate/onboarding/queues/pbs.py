@@ -37,7 +37,7 @@ def find(wanted: list[str]) -> Batch | None:
             continue
         members = _members(name, fields, nodes)
         if queue := batch.add(name, members, "pbsnodes lists no node that it can use"):
-            queue.access = _access(queue) if is_pbs else (f"-q {name}",)
+            queue.access = _access(queue) if is_pbs else ("-r n", f"-q {name}")
             limit = one_line(fields.get("resources_max.walltime", "")) or "unknown"
             queue.limits = f"time limit {limit}"
             if least := _seconds(fields.get("resources_min.walltime", "")):
@@ -117,8 +117,9 @@ def _hardware(node: dict[str, str]) -> tuple[Hardware, int]:
 
 def _access(queue: Queue) -> tuple[str, ...]:
     gpus = queue.hardware.gpus[1]
+    chunk = [f"ngpus={gpus}"] if gpus else []
     # Without a hyphen, ReFrame adds it to `select`.
-    return (f"-q {queue.queue}", "-l place=scatter:excl", *([f"ngpus={gpus}"] if gpus else []))
+    return ("-r n", f"-q {queue.queue}", "-l place=scatter:excl", *chunk)
 
 
 def _seconds(text: str) -> int:
