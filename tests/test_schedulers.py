@@ -82,6 +82,19 @@ def test_a_flux_that_does_not_answer_ends_no_job(flux, monkeypatch):
     assert (job.exitcode, job.exception) == (0, None)
 
 
+def test_a_flux_that_hangs_ends_no_job(flux, monkeypatch):
+    monkeypatch.setattr(lost, "notes", [])
+    job = job_of(flux, "true")
+    flux._submit_timeout = 0.1
+    monkeypatch.setenv("STANDIN_STATE", "HANGS")
+    flux.poll(job)
+    assert not flux.finished(job) and len(lost.notes) == 1
+    flux._submit_timeout = None
+    monkeypatch.delenv("STANDIN_STATE")
+    flux.wait(job)
+    assert (job.exitcode, job.exception) == (0, None)
+
+
 def test_a_job_that_ends_without_a_node_that_failed(flux, monkeypatch):
     job = job_of(flux, "true")
     monkeypatch.setenv(

@@ -12,7 +12,7 @@ import time
 
 import reframe.utility.osext as osext
 from reframe.core.backends import register_scheduler
-from reframe.core.exceptions import JobError, JobSchedulerError
+from reframe.core.exceptions import JobError, JobSchedulerError, SpawnedProcessTimeout
 from reframe.core.schedulers import Job, JobScheduler
 from reframe.utility import nodelist_expand
 
@@ -115,7 +115,12 @@ class FluxBatchScheduler(JobScheduler):
         if not jobs:
             return
         command = ["flux", "jobs", "--no-header", f"--format={_FORMAT}"]
-        completed = osext.run_command([*command, *(job.jobid for job in jobs)])
+        command += [job.jobid for job in jobs]
+        try:
+            completed = osext.run_command(command, timeout=self._submit_timeout)
+        except SpawnedProcessTimeout as err:
+            note(f"Flux does not answer (within {err.timeout} s): waiting")
+            return
         lines = [line.split("|", len(_FIELDS) - 1) for line in completed.stdout.splitlines()]
         found = {line[0]: line[1:] for line in lines if len(line) == len(_FIELDS)}
         for job in jobs:
