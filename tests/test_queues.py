@@ -45,7 +45,7 @@ def drafted(testbed: Testbed, *words: object) -> dict:
 @pytest.mark.parametrize(
     ("machine", "partitions", "scheduler", "launcher", "access", "processor", "extras"),
     [
-        ("lassen", ["pbatch", "pdebug"], "lsf", "jsrun", ["-q pbatch"],
+        ("lassen", ["pbatch", "pdebug"], "lsf", "jsrun", ["-rn", "-q pbatch"],
          {"num_cpus": 176, "num_cpus_per_core": 4, "num_cpus_per_socket": 88, "num_sockets": 2},
          {"memory": 256 * GIB}),
         ("tioga", ["pdebug", "pbatch"], "flux-batch", "flux-run", ["--queue=pdebug", "--exclusive"],
@@ -219,7 +219,7 @@ def test_queues_and_hosts_of_lsf(monkeypatch: pytest.MonkeyPatch):
     assert batch is not None and (batch.launcher, batch.of_mpi) == ("mpiexec", True)
     normal, night = batch.queues
     assert normal.nodes == ("a1", "a2") and normal.hardware.cpus == 128
-    assert normal.access == ("-q normal", "-x") and "60.0 min" in normal.limits
+    assert normal.access == ("-rn", "-q normal", "-x") and "60.0 min" in normal.limits
     # The third host is of another kind, as LSF does not know it yet.
     assert night.nodes == ("a1", "a2")
     skipped = [line.partition(":")[0] for line in batch.messages if "skipped" in line]
@@ -248,8 +248,8 @@ def test_sizes():
      ["qsub", "-W", "block=true", "-r", "n", "-q", "work", "-l", "place=scatter:excl", "-l",
       "select=1:ncpus=64:ngpus=4", "-l", "walltime=00:05:00", "-j", "oe", "-o", "x", "--",
       "/bin/python", "-m", "node"]),
-    ({"scheduler": "lsf", "launcher": "mpiexec", "access": ["-q work", "-x"]},
-     ["bsub", "-K", "-q", "work", "-x", "-n", "1", "-W", "5", "-o", "/dev/null",
+    ({"scheduler": "lsf", "launcher": "mpiexec", "access": ["-rn", "-q work", "-x"]},
+     ["bsub", "-K", "-rn", "-q", "work", "-x", "-n", "1", "-W", "5", "-o", "/dev/null",
       "/bin/python -m node > x"]),
     ({"scheduler": "lsf", "launcher": "jsrun", "access": ["-q work"]},
      ["bsub", "-K", "-q", "work", "-nnodes", "1", "-W", "5", "-o", "/dev/null",

@@ -11,7 +11,7 @@ from .batch import Request, cancel_all, directives, load, submit
 from .machine import Machine
 from .options import Refused, read
 
-BSUB = "-J= -o= -e= -nnodes= -W= -q= -x -core_isolation= -alloc_flags="
+BSUB = "-J= -o= -e= -nnodes= -W= -q= -rn -x -core_isolation= -alloc_flags="
 
 
 def bsub(words: list[str], machine: Machine) -> int:

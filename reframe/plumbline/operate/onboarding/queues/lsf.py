@@ -40,7 +40,7 @@ def find(wanted: list[str]) -> Batch | None:
         members = {host: hosts[host] for host in _members(details, [*hosts]) if host in hosts}
         limit = re.search(r"^\s*RUNLIMIT\s*\n\s*([\d.]+ min)", details, re.M)
         if queue := batch.add(name, members, "lshosts lists none of its hosts"):
-            queue.access = (f"-q {name}",) if csm else (f"-q {name}", "-x")
+            queue.access = ("-rn", f"-q {name}", *([] if csm else ["-x"]))
             longest = limit[1] if limit else "unknown"
             queue.limits = f"status {one_line(state)}, time limit {longest}"
     return batch
