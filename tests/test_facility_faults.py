@@ -187,8 +187,8 @@ LOST = {
     "perlmutter": ("TIMEOUT", "CANCELLED", "NODE_FAIL"),
     "summit": ("TERM_RUNLIMIT", "TERM_OWNER", "TERM_ZOMBIE"),
     "polaris": ("walltime", "terminated by", "-20"),
-    "cielo": ("walltime", "SIGTERM", ""),
-    "tioga": ("TIMEOUT", "CANCELED", ""),
+    "cielo": ("walltime", "SIGTERM", "-4"),
+    "tioga": ("TIMEOUT", "CANCELED", "node failure"),
 }
 for _system, (_time, _owner, _node) in LOST.items():
     _signal = "ended-by-scheduler" if _owner == "SIGTERM" else "cancelled"
