@@ -274,9 +274,17 @@ def lay_out_kernel(machine: Machine, sysfs: Path) -> None:
         facts = {"level": "3", "type": "Unified", "size": "32768K", "coherency_line_size": "64",
                  "number_of_sets": "32768", "shared_cpu_map": mask(cores)}  # fmt: skip
         files |= {f"{cache}/{name}": text for name, text in facts.items()}
+    vendors = {"cuda": "0x10de\n", "rocm": "0x1002\n"}
+    host_bridge = "bus/pci/devices/0000:00:00.0"
+    files |= {f"{host_bridge}/vendor": "0x8086\n", f"{host_bridge}/class": "0x060000\n"}
     for gpu, bus in enumerate(machine.facts.get("pci", [])):
+        device = f"bus/pci/devices/{bus}"
         cpus = machine.cpus_of_cores(machine.cores_of_gpu(gpu))
-        files[f"bus/pci/devices/{bus}/local_cpulist"] = list_of(cpus) + "\n"
+        files |= {
+            f"{device}/vendor": vendors[machine.vendor],
+            f"{device}/class": "0x030200\n",
+            f"{device}/local_cpulist": list_of(cpus) + "\n",
+        }
     for name, text in files.items():
         path = sysfs / name
         path.parent.mkdir(parents=True, exist_ok=True)
