@@ -155,6 +155,8 @@ def drawn(number: int) -> list[str]:
 #: Commands whose answer is about the sessions of one system; the last words are its name.
 COMMANDS = {
     "list": ["history", "list", "--format=json", "--system"],
+    "nodes": ["history", "nodes", "--system"],
+    "links": ["history", "links", "--system"],
     "history export": ["history", "export", "--system"],
     "show": ["show", "--format=json", "--system"],
     "trend": ["trend", "--format=json", "--system"],
@@ -166,6 +168,7 @@ COMMANDS = {
         "--system",
     ],
     "screen": ["screen", "--format=json", "--system"],
+    "waive": ["waive", "--format=json", "--system"],
     "baseline": ["baseline", "--dry-run", "--by=x", "--format=csv"],
     "export": ["export", "--format=markdown", "--system"],
     "report": ["report", "--out=pages", "--system"],

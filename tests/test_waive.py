@@ -645,16 +645,6 @@ def test_what_is_invalid_elsewhere_prevents_no_waiver(tmp_path):
     assert [one.id for one in waivers.load(folder / "reference")] == [found["finding"]]
 
 
-def test_what_of_the_history_cannot_be_read_is_reported(tmp_path):
-    folder = sessions_of(tmp_path, [{"figures": [SLOW]}])
-    a_baseline(folder, {"id": NAME})
-    (path,) = folder.glob("sessions/*/records.jsonl")
-    with path.open("a") as file:
-        file.write("{}\n")
-    done = waive(folder)
-    assert (done.code, [*done.codes]) == (0, ["history.damaged"])
-
-
 def test_an_invalid_file_of_waivers_is_not_edited(slow):
     (found,) = listed(slow)
     path = slow / "reference" / "waivers.yaml"
@@ -666,6 +656,18 @@ def test_an_invalid_file_of_waivers_is_not_edited(slow):
 
 
 # -- the command line ----------------------------------------------------------------------------
+
+
+def test_records_that_cannot_be_read_are_reported(slow):
+    (found,) = listed(slow)
+    (path,) = slow.glob("sessions/*/records.jsonl")
+    with path.open("a") as file:
+        file.write("damaged\n")
+    for words in ([], [found["finding"], *GIVEN]):
+        done = waive(slow, *words)
+        assert (done.code, done.codes) == (2, ["history.damaged"])
+        assert f"{path}:3: " in done.err
+    assert [one.id for one in waivers.load(slow / "reference")] == [found["finding"]]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from pathlib import Path
 
 import click
@@ -45,7 +46,8 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     A waiver covers a loss of up to two percentage points more than today's. A larger loss is red
     again, and so is one whose waiver has ended.
 
-    Exit codes: 0 the waivers are written, or the list is printed; 2 they are not.
+    Exit codes: 0 the waivers are written, or the list is printed; 2 they are not, or records that
+    cannot be read were skipped.
     """
     from plumbline.core import paths
     from plumbline.history.history import History
@@ -62,10 +64,10 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     with History(source, say=warn) as history:
         now = datetime.datetime.now(datetime.timezone.utc)
         found = triage.load(history, select, now, warn)
-        warn_skipped(history)
+        code = warn_skipped(history)
     if not names:
         write(_FORMATS[form](found), None)
-        return
+        sys.exit(code)
     chosen: dict[str, triage.OpenFinding] = {}
     for name in names:
         # Nodes of several systems may have one name.
@@ -84,6 +86,7 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     path = waivers.add(paths.reference(), text)
     echo(text, nl=False)
     say(f"{path}: {pluralize(len(chosen), 'waiver')} added, until {expires}")
+    sys.exit(code)
 
 
 def _day(text: str) -> datetime.date:

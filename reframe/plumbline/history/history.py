@@ -160,6 +160,7 @@ class History:
 
     def nodes(self, select: Selection = ALL) -> list[NodeRow]:
         """Return the nodes that were measured by themselves, each with its last session."""
+        self._report(select)
         now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
         rows = self.fetch(statements.NODES, select, of={"ahead": now + AHEAD})
         return [NodeRow(*_in_utc(row)) for row in rows]
@@ -167,6 +168,7 @@ class History:
     def together(self, select: Selection = ALL) -> list[TogetherRow]:
         """Return the nodes that were measured with others, and the pairs of them, each with its
         last session."""
+        self._report(select)
         return [TogetherRow(*_in_utc(row)) for row in self.fetch(statements.TOGETHER, select)]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:
@@ -294,6 +296,13 @@ class History:
     ) -> list[tuple[Any, ...]]:
         """Return the rows of a query, and report what it skips."""
         rows: list[tuple[Any, ...]] = self.fetch(question, select, flat, **more)
+        self._report(select)
+        if not rows:
+            self._refuse(select)
+        return rows
+
+    def _report(self, select: Selection) -> None:
+        """Report what a query skips of these sessions."""
         of_sessions = _of_sessions(select)
         for session, place, why in self.fetch(statements.FAULTS, of_sessions):
             _add(self.faults, [f"{self.source / 'sessions' / session / place}: {why}"])
@@ -306,9 +315,6 @@ class History:
             self._say(note)
         if len(self.notes) > shown + _MAX_MESSAGES:
             self._say(f"and {len(self.notes) - shown - _MAX_MESSAGES} more such sessions")
-        if not rows:
-            self._refuse(select)
-        return rows
 
     def _refuse(self, select: Selection) -> None:
         """Raise a fault that explains why nothing is selected."""
