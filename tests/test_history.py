@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import fasteners
@@ -27,7 +28,7 @@ from conftest import BIN, Done, asked, valid
 from plumbline.check import record
 from plumbline.core import paths, pool
 from plumbline.core.errors import Fault
-from plumbline.history import history, index
+from plumbline.history import history, index, statements
 from plumbline.history.history import History
 from plumbline.history.series import Selection, moment
 from reports import demo_  # noqa: F401 - a fixture
@@ -377,6 +378,49 @@ def test_many_wrong_lines_of_a_file_are_summarized(results: Path):
         found.cases()
     assert len(found.faults) == 21
     assert ":22: " in found.faults[-1] and " 479 " in found.faults[-1]
+
+
+def test_what_is_skipped_is_asked_for_once(results: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whatever else is asked of the same sessions, and of some of them."""
+    store(results, line(), "{}\n")
+    asked: list[str] = []
+    fetch = History.fetch
+
+    def counted(self: History, question: str, *arguments: Any, **more: Any) -> Any:
+        asked.append(question)
+        return fetch(self, question, *arguments, **more)
+
+    monkeypatch.setattr(History, "fetch", counted)
+    with History(results) as found:
+        found.sessions(Selection(until=moment("2026-11-02")))
+        assert (asked.count(statements.FAULTS), len(found.faults)) == (1, 1)
+        for select in (Selection(), Selection(system="alpha"), Selection(sessions=(NIGHT,))):
+            found.sessions(select)
+            found.cases(select)
+            found.nodes(select)
+        assert (asked.count(statements.FAULTS), len(found.faults)) == (2, 1)
+
+
+class Counted(str):
+    """A text that counts how often it is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+
+@pytest.mark.holds("linear")
+def test_messages_are_not_compared_with_all_earlier_ones():
+    lines = history._Lines()
+    for _ in range(2):
+        for number in range(1000):
+            lines.add([Counted(f"line {number}"), Counted(f"line {number}")])
+    assert lines == [f"line {number}" for number in range(1000)]
+    assert Counted.comparisons < 10 * 1000
 
 
 def test_faults_are_reported_only_for_selected_sessions(results: Path):

@@ -42,6 +42,20 @@ _MAX_MESSAGES = 5
 _AT_ONCE = 50_000
 
 
+class _Lines(list[str]):
+    """Messages in their order, each once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: set[str] = set()
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Append the lines that are new."""
+        new = [line for line in dict.fromkeys(lines) if line not in self._known]
+        self._known.update(new)
+        self += new
+
+
 class History:
     """The measurements of all sessions, oldest first.
 
@@ -59,8 +73,9 @@ class History:
         :raises Fault: if there is no such folder or file, or no session in it.
         """
         self.source = Path(source or paths.results())
-        self.faults: list[str] = []
-        self.notes: list[str] = []
+        self.faults = _Lines()
+        self.notes = _Lines()
+        self._reported: set[tuple[object, ...]] = set()
         self._say = say or (lambda line: None)
         # A report reads the next check while it writes the pages of one.
         self._lock = threading.RLock()
@@ -73,7 +88,8 @@ class History:
             self._db, faults = index.of_csv(self.source)
         else:
             self._db, self._file, faults = index.open_index(self.source, self._say, rebuild)
-        _add(self.faults, faults)
+        self._reported.clear()
+        self.faults.add(faults)
 
     def __enter__(self) -> History:
         return self
@@ -155,21 +171,22 @@ class History:
         try:
             return session_files.read_plan(folder)["cases"]
         except (OSError, record.Damaged) as err:
-            _add(self.faults, [f"{folder / 'plan.json'}: changed while it was read: {err}"])
+            self.faults.add([f"{folder / 'plan.json'}: changed while it was read: {err}"])
             return {}
 
     def nodes(self, select: Selection = ALL) -> list[NodeRow]:
         """Return the nodes that were measured by themselves, each with its last session."""
-        self._report(select)
         now = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None)
         rows = self.fetch(statements.NODES, select, of={"ahead": now + AHEAD})
+        self._report(select)
         return [NodeRow(*_in_utc(row)) for row in rows]
 
     def together(self, select: Selection = ALL) -> list[TogetherRow]:
         """Return the nodes that were measured with others, and the pairs of them, each with its
         last session."""
+        rows = self.fetch(statements.TOGETHER, select)
         self._report(select)
-        return [TogetherRow(*_in_utc(row)) for row in self.fetch(statements.TOGETHER, select)]
+        return [TogetherRow(*_in_utc(row)) for row in rows]
 
     def series(self, select: Selection = ALL, samples: bool = True) -> list[Series]:
         """Return the series of what first attempts measured, sorted by key.
@@ -247,7 +264,7 @@ class History:
         known = np.array([other in factors for other in columns["unit"]])
         if not known.all():
             reason = f"{(~known).sum()} values cannot be converted to the newest unit, {unit}"
-            _add(self.faults, [f"{key.check} @{key.system} {key.metric}: {reason}"])
+            self.faults.add([f"{key.check} @{key.system} {key.metric}: {reason}"])
         found = {name: column[known] for name, column in columns.items()}
         factor = np.array([factors[other] for other in found["unit"]])
         numbers = {"values", "lower", "upper", "ceiling", "samples"} & found.keys()
@@ -279,7 +296,7 @@ class History:
                         if number in wanted:
                             yield record.parse(line)
             except (OSError, record.Damaged) as err:
-                _add(self.faults, [f"{path}: changed while it was read: {err}"])
+                self.faults.add([f"{path}: changed while it was read: {err}"])
 
     def rows(self, select: Selection = ALL) -> list[tuple[Any, ...]]:
         """Return the names of the columns, and a row for each figure, each case without one, and
@@ -302,15 +319,24 @@ class History:
         return rows
 
     def _report(self, select: Selection) -> None:
-        """Report what a query skips of these sessions."""
+        """Report what a query skips of these sessions, once."""
         of_sessions = _of_sessions(select)
-        for session, place, why in self.fetch(statements.FAULTS, of_sessions):
-            _add(self.faults, [f"{self.source / 'sessions' / session / place}: {why}"])
+        spans = [
+            (one.sessions, one.since, one.until, *sorted(one.extras.items()))
+            for one in (of_sessions, ALL)
+        ]
+        if not self._reported.isdisjoint(spans):
+            return
+        skipped = self.fetch(statements.FAULTS, of_sessions)
         shown = len(self.notes)
-        _add(
-            self.notes,
-            [f"{name}: {note}" for name, note in self.fetch(statements.NOTES, of_sessions)],
+        self.notes.add(
+            f"{name}: {note}" for name, note in self.fetch(statements.NOTES, of_sessions)
         )
+        self.faults.add(
+            f"{self.source / 'sessions' / session / place}: {why}"
+            for session, place, why in skipped
+        )
+        self._reported.add(spans[0])
         for note in self.notes[shown : shown + _MAX_MESSAGES]:
             self._say(note)
         if len(self.notes) > shown + _MAX_MESSAGES:
@@ -386,10 +412,6 @@ def _of_sessions(select: Selection) -> Selection:
     """Return a selection of the same sessions, with all their cases."""
     spans = {name: getattr(select, name) for name in ("sessions", "since", "until", "extras")}
     return Selection(**spans)
-
-
-def _add(messages: list[str], new: list[str]) -> None:
-    messages += [line for line in new if line not in messages]
 
 
 def _expanded(
