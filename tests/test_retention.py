@@ -18,6 +18,7 @@ from conftest import Done, records_of
 from plumbline.check import record
 from plumbline.history import retention
 from test_history import holding, line, rows_of, run, store
+from test_linear import MOST, ratio
 
 
 def session(results: Path, days: float, **fields: object) -> Path:
@@ -252,6 +253,36 @@ def test_each_attempt_comes_back_once(results: Path, tmp_path: Path):
         done = run("recover", log, "--from", results)
         assert (done.code, counts(done)) == (0, expected)
         assert records_of(folder)[1:] == [first, again]
+
+
+@pytest.mark.holds("linear")
+def test_records_are_not_compared_with_all_others(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lost = [line(case=f"{number} @alpha:cpu+gnu") for number in range(100)]
+    unfinished = {"result": "unfinished", "foms": [], "reason": "killed"}
+    folder = store(results, *(fields | unfinished for fields in lost))
+    log, comparisons = logged(tmp_path, *lost), 0
+
+    def compare(one: record.Record, other: object) -> bool:
+        nonlocal comparisons
+        comparisons += 1
+        return one is other
+
+    monkeypatch.setattr(record.Record, "__eq__", compare)
+    assert retention.recover(results, log, print) == (100, 0, [])
+    assert records_of(folder) == lost and comparisons == 0
+
+
+@pytest.mark.holds("linear")
+def test_a_line_with_many_beginnings_is_read_once(results: Path, tmp_path: Path):
+    def recover(count: int) -> None:
+        log = tmp_path / f"{count}"
+        log.write_text("plumbline-record {" * count)
+        (fault,) = retention.recover(results, log, print)[2]
+        assert fault.startswith(f"{log}:1: ")
+
+    assert ratio(recover, 1000) < MOST
 
 
 def test_a_record_of_an_older_plumbline_comes_back_as_what_it_stands_for(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import gzip
 import os
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -151,7 +150,7 @@ def _compress(path: Path) -> int:
 
 # -- records from a log --------------------------------------------------------------------------
 
-_LINE = re.compile(r"plumbline-record (\{.*\})")
+_MARK = "plumbline-record "
 
 
 def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, int, list[str]]:
@@ -170,11 +169,12 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
     except OSError as err:
         raise UnreadableFile(f"{log}: cannot be read: {err.strerror}") from None
     for number, line in enumerate(lines, 1):
-        if "plumbline-record " not in line:
+        if _MARK not in line:
             continue
         try:
-            whole = _LINE.search(line)
-            fields = record.parse(whole[1].encode() if whole else b"")
+            _, begin, rest = line.partition(f"{_MARK}{{")
+            inside, end, _ = rest.rpartition("}")
+            fields = record.parse(f"{begin[len(_MARK) :]}{inside}{end}".encode())
         except record.Damaged as err:
             faults.append(f"{log}:{number}: {err}")
             continue
@@ -200,18 +200,19 @@ def _add(folder: Path, records: list[record.Record]) -> int:
             code="history.not-ended",
         )
     kept = list(record.read(path)) if path.exists() else []
-    by_key = {(fields.case, fields.attempt): fields for fields in kept}
+    places: dict[tuple[str, int], int] = {}
+    for place, fields in enumerate(kept):
+        # The first line of a case and attempt counts.
+        places.setdefault((fields.case, fields.attempt), place)
     new = 0
     for fields in records:
-        key = fields.case, fields.attempt
-        known = by_key.get(key)
-        if known is None:
+        place = places.setdefault((fields.case, fields.attempt), len(kept))
+        if place == len(kept):
             kept.append(fields)
-        elif known.result == "unfinished" != fields.result:
-            kept[kept.index(known)] = fields
+        elif kept[place].result == "unfinished" != fields.result:
+            kept[place] = fields
         else:
             continue
-        by_key[key] = fields
         new += 1
     if new:
         message = "cannot be written ({}): free disk space, and run the command again"
