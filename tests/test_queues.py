@@ -91,6 +91,21 @@ def test_a_node_of_a_queue(at: At, tmp_path: Path):
     assert "processor.topology" not in login.asked("lint", "--system", login.name).out
 
 
+def test_a_queue_that_cannot_be_probed_is_inconclusive(at: At, tmp_path: Path):
+    """It is drafted nevertheless, unless a node of it is described."""
+    login, file = at("xt4"), tmp_path / "node.json"
+    file.write_text(json.dumps(node.described()))
+    words = ["init", login.name, "--probe"]
+    for more in ([], ["-o", "-"]):
+        done = login.asked(*words, *more)
+        assert (done.code, done.codes) == (2, ["scheduler.unsupported"])
+        line = done.err.splitlines()[-1]
+        assert "partition batch: " in line and "--node batch=batch.json" in line
+    assert [*configuration.read_system(login.systems / f"{login.name}.yaml")["systems"]]
+    done = login.asked(*words, "--force", "--node", f"batch={file}")
+    assert (done.code, done.codes) == (0, [])
+
+
 def test_without_a_batch_system_there_are_no_queues(testbed: Testbed, tmp_path: Path):
     """The machine itself is detected at each run, so a description of a node is not ignored."""
     file = tmp_path / "node.json"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from plumbline.cli.common import KeyValue, echo, say, warn
-from plumbline.core.errors import Fault, WrongOption
+from plumbline.core.errors import Fault, WrongOption, with_code
+from plumbline.core.process import one_line
 
 
 @click.command()
@@ -32,6 +34,7 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     environments of the toolchains among the modules in spack-env/NAME/.
 
     Prints what was found, what is unknown, and the next step. No job is submitted without --probe.
+    With it, the exit code is 2 if a partition is drafted without a description of a node.
     """
     from plumbline.core import files, paths
     from plumbline.operate.onboarding import draft, node, probing, steps
@@ -68,11 +71,19 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
     if printed:
         for file in result.files:
             show(f"{file}: not written, only the system file is printed")
-        return
-    for file in drafted:
-        show(f"{file}: drafted")
-    locking = f"`plumbline lock {name}`, then " if result.files else ""
-    show(f"next: read {path}; {locking}`plumbline lint --system {name}`")
+    else:
+        for file in drafted:
+            show(f"{file}: drafted")
+        locking = f"`plumbline lock {name}`, then " if result.files else ""
+        show(f"next: read {path}; {locking}`plumbline lint --system {name}`")
+    for partition in result.system["partitions"]:
+        if err := result.unprobed.get(partition["name"]):
+            message = (
+                f"partition {partition['name']}: not probed: {one_line(str(err))}: correct "
+                f"that, or describe a node of it: {steps.describing(name, partition)}"
+            )
+            warn(with_code(message, getattr(err, "code", None)))
+    sys.exit(2 if result.unprobed else 0)
 
 
 def _refuse_existing(paths: Iterable[Path]) -> None:

@@ -48,8 +48,9 @@ class Draft:
 
     :ivar content: in ReFrame's schema.
     :ivar comments: path in ``content`` -> comments before that item.
-    :ivar messages: what was found, and what was skipped or not probed.
+    :ivar messages: what was found, and what was skipped.
     :ivar files: further files: path -> text.
+    :ivar unprobed: partition -> why no job described a node of it, although one was to.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Draft:
     comments: dict[tuple, list[str]] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     files: dict[Path, str] = field(default_factory=dict)
+    unprobed: dict[str, Exception] = field(default_factory=dict)
 
     def comment(self, *path: object, text: str) -> None:
         """Add a comment before the item at a path."""
@@ -220,7 +222,7 @@ def _partition(
         try:
             inside = probe(partition)
         except Exception as err:
-            drafted.messages.append(f"partition {queue.name}: not probed: {one_line(str(err))}")
+            drafted.unprobed[queue.name] = err
     processor, devices, extras = _hardware(drafted, queue, inside)
     placements = _placements(queue.hardware, inside, extras)
     if len(queue.nodes) > 1:

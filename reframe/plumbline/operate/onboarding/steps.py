@@ -52,7 +52,7 @@ def open_items(name: str, content: dict) -> Iterator[str]:
             continue
         if not _is_described(partition):
             # Its description has the GPUs, too.
-            yield f"{where}: no processor.topology, so all its checks are skipped: " + _describing(
+            yield f"{where}: no processor.topology, so all its checks are skipped: " + describing(
                 name, partition
             )
         else:
@@ -79,7 +79,7 @@ def _is_described(partition: dict) -> bool:
     return bool(detected or (partition.get("processor") or {}).get("topology"))
 
 
-def _describing(name: str, partition: dict) -> str:
+def describing(name: str, partition: dict) -> str:
     """Return how to get the description of a node."""
     if partition["scheduler"] == "local":
         # Without queues, a draft describes the host that it is made on.
