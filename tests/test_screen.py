@@ -980,7 +980,11 @@ def test_a_file_of_gpus_and_one_of_pairs_with_their_switches(tmp_path):
     fleet = Fleet(52, nights=2, switches=25, slow={("link", "s03", "s07"): (1, 0.1)})
     file = table(tmp_path / "p.csv", fleet.pairs(), fleet.switch_of(), better="higher")
     done = command("--input", file)
-    assert [(o["kind"], o["link"]) for o in json.loads(done.out)] == [("link", ["s03", "s07"])]
+    (one,) = json.loads(done.out)
+    assert (one["kind"], one["name"], one["link"]) == ("link", "s03:s07", ["s03", "s07"])
+    (row,) = csv.DictReader(command("--input", file, "--format", "csv").out.splitlines())
+    assert one.keys() - row.keys() == {"link"} and row.keys() <= one.keys()
+    assert row["name"] == one["name"]
 
 
 @pytest.mark.parametrize(("nodes", "code"), [(60, 0), (3, 2)])

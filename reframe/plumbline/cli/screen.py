@@ -93,7 +93,6 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
 def _row(flag) -> dict[str, object]:
     return {
         **flag.fields(),
-        "name": flag.label,
         "until": flag.until or "",
         "drain": "yes" if flag.drained else "no",
         "evidence": "; ".join(flag.evidence),

@@ -81,6 +81,7 @@ class Flag:
         return {
             "night": _number(self.night),
             "kind": self.kind,
+            "name": self.label,
             **name,
             "size": round(self.size, 4),
             "confidence": round(self.confidence, 6),
