@@ -998,6 +998,19 @@ def test_a_csv_brings_back_the_same_history(mixed: Path, tmp_path: Path):
     assert fault.value.code == "history.csv-only"
 
 
+@pytest.mark.holds("spreadsheet")
+def test_a_csv_brings_back_what_would_end_a_cell_or_a_line(results: Path, tmp_path: Path):
+    texts = ["a\rb", "a\r\nb", 'a\n"b,c', "'=1+1", "=1+1\r", '\\"', "\u2028|"]
+    store(results, *(line(number, case=text, check=text, reason=text, nodes=[text, "n2"],
+                          foms=[fom(location=text, unit=text)], extras={text: text})
+                     for number, text in enumerate(texts)), plan=None)  # fmt: skip
+    file = tmp_path / "out.csv"
+    assert run("export", "--from", results, "-o", file).code == 0
+    assert everything(file) == everything(results)
+    with History(file) as found:
+        assert [case.check for case in found.cases()] == texts and found.faults == []
+
+
 def test_a_csv_of_an_earlier_export_is_read(mixed: Path, tmp_path: Path):
     """It has no column `seconds`: all else is as it was, and that is not known."""
     rows = exported(mixed)

@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import click
@@ -229,7 +230,9 @@ def export(select, source: Path | None, output: Path | None):
     ):
         # On a terminal without control characters; elsewhere --from reads the exact text.
         safe = csv_cell if to.isatty() else escape_formula
-        csv.writer(to, lineterminator="\n").writerows(
+        # Of csv, which quotes a carriage return only if one ends the lines (CPython 3.11, _csv.c).
+        lines = SimpleNamespace(write=lambda line: to.write(f"{line[:-2]}\n"))
+        csv.writer(lines, lineterminator="\r\n").writerows(
             [safe(value) if isinstance(value, str) else value for value in row] for row in rows
         )
     sys.exit(code)
