@@ -9,9 +9,12 @@ import re
 import stat
 from xml.etree import ElementTree
 
+import junitparser
 import pytest
 from conftest import Done, Testbed
 from markdown_it import MarkdownIt
+from plumbline.core.text import printable
+from plumbline.output import export as sessions
 from plumbline.site.inventory import Inventory
 from prometheus_client.parser import text_string_to_metric_families
 from test_baseline import figure, remember
@@ -205,6 +208,15 @@ def test_markdown_is_readable_as_text(every_end: Testbed) -> None:
     """Names are as they are, without references to characters."""
     text = exported(every_end, "markdown")
     assert not re.search(r"&#?\w+;", text)
+
+
+@pytest.mark.holds("pages")
+def test_a_hostile_name_of_a_system_in_junit() -> None:
+    """Its plan has it, which may be another's."""
+    named = sessions.ExportedSession("s", HOSTILE, {HOSTILE: HOSTILE}, [], [HOSTILE])
+    (suite,) = junitparser.JUnitXml.fromstring(sessions.junit(named).encode())
+    assert suite.name == f"plumbline {printable(HOSTILE)} s"
+    assert [case.name for case in suite] == [printable(HOSTILE)]
 
 
 # -- which session, and how it ended -------------------------------------------------------------

@@ -33,7 +33,7 @@ def suite(
     name: str, cases: Iterable[junitparser.TestCase], properties: Mapping[str, str] | None = None
 ) -> junitparser.TestSuite:
     """Return a suite of tests."""
-    suite = junitparser.TestSuite(name)
+    suite = junitparser.TestSuite(printable(name))
     for key, value in (properties or {}).items():
         suite.add_property(printable(key), printable(value))
     # In one call: junitparser counts all cases of a suite at each call.
@@ -45,7 +45,7 @@ def suite(
 
 def as_junit(suites: Iterable[junitparser.TestSuite], name: str | None = None) -> str:
     """Return the JUnit XML of suites."""
-    xml = junitparser.JUnitXml(name)
+    xml = junitparser.JUnitXml(name and printable(name))
     for test_suite in suites:
         xml.add_testsuite(test_suite)
     xml.time = _seconds(xml)
