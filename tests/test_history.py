@@ -603,6 +603,31 @@ def test_what_does_not_fit_into_memory_goes_to_a_folder_of_ones_own(results, tmp
 
 
 @pytest.mark.holds("results-files")
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "OR REPLACE VIEW flat AS "
+        "SELECT * REPLACE ((SELECT content FROM read_text('{}')) AS reason) "
+        "FROM files LEFT JOIN cases USING (file) LEFT JOIN figures USING (file, line)",
+        "OR REPLACE MACRO plain(name) AS (SELECT content FROM read_text('{}'))",
+    ],
+)
+def test_an_index_of_others_reads_no_file(results: Path, tmp_path: Path, planted: str):
+    """Its views and macros run as the user who asks, and new rows are written with them."""
+    store(results, line())
+    values_of(results)
+    (tmp_path / "secret").write_text("sesame")
+    with duckdb.connect(str(results / index.NAME)) as db:
+        db.execute(f"CREATE {planted.format(tmp_path / 'secret')}")
+    for day in (1, 2):
+        store(results, line(day=day))
+        done = run("export", "--from", results)
+        assert done.code == 0 and len(done.out.splitlines()) == 1 + day
+        assert "sesame" not in done.out
+    assert b"sesame" not in (results / index.NAME).read_bytes()
+
+
+@pytest.mark.holds("results-files")
 @pytest.mark.parametrize("kind", ["fifo", "link"])
 def test_an_index_that_is_no_file_neither_hangs_nor_leads_elsewhere(tmp_path, kind):
     """A results folder for each of its files."""

@@ -304,7 +304,8 @@ class History:
 
         :raises Fault: if nothing is selected.
         """
-        return [tuple(index.columns(self._db)), *self._query(statements.FLAT, select, flat=True)]
+        rows = self._query(statements.FLAT, select, flat=True)
+        return [tuple(index.columns(self._db)), *rows]
 
     # -- queries ----------------------------------------------------------------------------
 

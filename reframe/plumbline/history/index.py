@@ -201,6 +201,9 @@ def _attached(place: Path | str, mode: str = "") -> duckdb.DuckDBPyConnection:
     db = duckdb.connect(config=_SETTINGS | {"temp_directory": _own_folder()})
     try:
         db.execute(f"ATTACH {_quoted(place)} AS kept {mode}")
+        if place != ":memory:":
+            # Views and macros of another user's index could read this user's files.
+            db.execute("SET enable_external_access = false")
         db.execute(_EACH)
     except duckdb.Error:
         db.close()
