@@ -229,12 +229,23 @@ def test_records_come_back_from_a_log(results: Path, tmp_path: Path):
         assert (done.code, done.codes) == (2, [code]) and str(tmp_path / name) in done.err
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/b", "../a"])
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "../a", "a\nb"])
 def test_a_record_of_a_log_stays_among_the_sessions(results: Path, tmp_path: Path, name: str):
     log = logged(tmp_path, line(session=name))
     stored, existing, (fault,) = retention.recover(results, log, print)
     assert (stored, existing) == (0, 0) and fault.startswith(f"{log}:1: session: ")
     assert not [*results.glob("records.jsonl")]
+
+
+@pytest.mark.holds("results-files")
+def test_records_are_not_stored_through_a_link(results: Path, tmp_path: Path):
+    elsewhere, lost = tmp_path / "elsewhere", line()
+    elsewhere.mkdir()
+    (results / "sessions").mkdir()
+    (results / "sessions" / lost["session"]).symlink_to(elsewhere)
+    done = run("recover", logged(tmp_path, lost), "--from", results)
+    assert (done.code, done.codes) == (2, ["files.not-writable"])
+    assert [*elsewhere.iterdir()] == []
 
 
 def test_a_separator_in_a_text_does_not_end_a_record(results: Path, tmp_path: Path):

@@ -178,7 +178,8 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
         except record.Damaged as err:
             faults.append(f"{log}:{number}: {err}")
             continue
-        if fields.session == ".." or Path(fields.session).name != fields.session:
+        name = fields.session
+        if name == ".." or Path(name).name != name or not name.isprintable():
             faults.append(f"{log}:{number}: session: not a session name")
             continue
         found.setdefault(fields.session, []).append(fields)
@@ -194,6 +195,9 @@ def recover(results: Path, log: Path, say: Callable[[str], None]) -> tuple[int, 
 def _add(folder: Path, records: list[record.Record]) -> int:
     """Add new records to a session. Return their number."""
     path = folder / "records.jsonl"
+    if folder.is_symlink():
+        raise Fault(f"{folder}: it is a link, which is not followed: replace it by the folder",
+                    code="files.not-writable")  # fmt: skip
     if running.is_running(folder):
         raise Fault(
             f"{folder.name}: the session is still running: recover it after it has ended",
