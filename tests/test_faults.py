@@ -35,6 +35,10 @@ SYSTEM_FILES: dict[str, tuple[str | bytes | tuple[str, str], str]] = {
     "unclosed": ("systems: [\n", ":2:1"),
     "tabs": ("systems:\n\t- name: testbed\n", ":2:1: not valid YAML: a tab"),
     "repeated": (("scheduler:", "scheduler: slurm\n    scheduler:"), "'scheduler'"),
+    "timestamp": ("systems: !!timestamp x\n", ":1:10: "),
+    "float": ("systems:\n- !!float ''\n", ":2:3: "),
+    "bool": ("systems: !!bool x\n", ":1:10: "),
+    "python": ("systems: !!python/object/apply:os.abort []\n", ":1:10: "),
     "bytes": (b"systems: \xff\xfe\n", ""),
     "empty": ("", "systems"),
     "list": ("[]\n", "`systems`"),
@@ -55,9 +59,8 @@ SYSTEM_FILES: dict[str, tuple[str | bytes | tuple[str, str], str]] = {
 }
 #: The codes of those that are no YAML.
 CODES = {
-    "unclosed": "input.wrong-file",
-    "tabs": "input.wrong-file",
-    "repeated": "input.wrong-file",
+    **dict.fromkeys(["unclosed", "tabs", "repeated"], "input.wrong-file"),
+    **dict.fromkeys(["timestamp", "float", "bool", "python"], "input.wrong-file"),
     "bytes": "input.unreadable-file",
 }
 

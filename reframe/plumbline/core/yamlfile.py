@@ -41,6 +41,16 @@ class _Loader(_SafeLoader):
             seen.add(id(node))
         return super().construct_document(nodes[0])
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (AttributeError, IndexError, KeyError) as err:
+            # As of PyYAML 6.0.3, constructor.py: of `!!timestamp x`, `!!float ''`, `!!bool x`.
+            raise yaml.MarkedYAMLError(
+                problem=f"a value that its tag {node.tag} does not allow",
+                problem_mark=node.start_mark,
+            ) from err
+
 
 def _refuse_repeated(keys: Iterable[yaml.Node]) -> None:
     lines: dict[tuple[str, str], int] = {}
