@@ -1009,7 +1009,7 @@ def test_text_and_csv(tmp_path):
     with (tmp_path / "out.csv").open() as out:
         rows = [(row["kind"], row["name"], row["night"], row["drain"])
                 for row in csv.DictReader(out)]  # fmt: skip
-    assert sorted(rows) == [("node", "n007", "6", "yes"), ("node", "n008", "6", "yes")]
+    assert sorted(rows) == [("node", "n007", "6", "true"), ("node", "n008", "6", "true")]
 
 
 HEAD = "night,node,value,better"
@@ -1047,6 +1047,7 @@ def test_an_unreadable_file_and_one_with_a_session_are_refused(tmp_path):
         ("input.unreadable-file", tmp_path / "binary.csv"),
         ("input.wrong-option", file, "20261101T010000Z-000001"),
         ("input.wrong-option", file, "--from", tmp_path),
+        ("input.wrong-option", file, "--system", "hill"),
     ]:
         done = command("--input", path, *more)
         assert (done.code, done.out, done.codes) == (2, "", [code])

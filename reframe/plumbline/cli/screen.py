@@ -58,8 +58,11 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
 
     switches = None if topology is None else screening.of_topology(topology)
     if file is not None:
-        if sessions or source is not None:
-            raise WrongOption("--input reads all nights from its file: omit SESSION and --from")
+        if sessions or source is not None or select != type(select)():
+            raise WrongOption(
+                "--input reads all nights from its file: omit SESSION, --from and the options that "
+                "select sessions"
+            )
         groups, known = screening.of_file(file)
         if not groups:
             raise Fault(screening.NOTHING.format(file), code="history.no-peers")
@@ -80,7 +83,8 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     if form == "json":
         text = formats.as_json([flag.fields() for flag in found.flagged])
     elif form == "csv":
-        text = formats.as_csv(_COLUMNS, map(_row, found.flagged))
+        rows = (flag.fields() | {"evidence": "; ".join(flag.evidence)} for flag in found.flagged)
+        text = formats.as_csv(_COLUMNS, rows)
     else:
         text = _text(found)
     write(text, output)
@@ -88,15 +92,6 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
         if path is not None:
             write("".join(f"{node}\n" for node in nodes), path)
     sys.exit(1 if found.failing else 2 if code or found.unsure else 0)
-
-
-def _row(flag) -> dict[str, object]:
-    return {
-        **flag.fields(),
-        "until": flag.until or "",
-        "drain": "yes" if flag.drained else "no",
-        "evidence": "; ".join(flag.evidence),
-    }
 
 
 def _text(found) -> str:
