@@ -103,6 +103,8 @@ def test_used_values_have_their_arithmetic(references):
         ("reedbush-u-hpcg-performance-full", "Gflop/s", 8457.78),
         ("butte-nvlink-h2d-bandwidth-gpu2", "GB/s", 40.44),
         ("reedbush-u-imb-barrier-latency-speedup-hpcx-sharp", "one", 3.2),
+        # GPCNeT divides by 2**20.
+        ("summit-gpcnet-random-ring-bandwidth-p99-congested-03-ar-on-mean", "MiB/s", 2379.4),
     ],
 )
 def test_traps(references, name, unit, used):

@@ -53,9 +53,6 @@ class _Tables:
         for tail, guess in zip((False, True), model, strict=True):
             printed_value = self.values.gpcnet(metric, congestion, tail)
             value = guess if printed_value is None else printed_value
-            if printed_value is not None and bandwidth:
-                # The papers' MB/s are 10^6 bytes a second.
-                value /= 1.048576
             found.append(self.values.measured(value, not bandwidth))
         return found
 
