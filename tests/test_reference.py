@@ -734,6 +734,18 @@ def test_bounds_of_a_distribution(
     assert bounds.statistic == "mean"
 
 
+def test_a_distribution_has_the_floor_of_other_figures() -> None:
+    """Sierra's ten runs of 7.1 ± 0.0 us were of one night, on one set of nodes."""
+    found = References(load(SHIPPED))
+    bounds = found.bounds_of(
+        found.tables.rows["sierra-gpcnet-random-ring-latency-p99-isolated-03-mean"]
+    )
+    assert bounds.upper == pytest.approx(7.1 * 1.1)
+    classes = found.tables.rules.classes
+    for kind in ("bandwidth", "latency"):
+        assert classes[f"distribution-{kind}"].floor == classes[kind].floor
+
+
 @pytest.mark.parametrize("statistic", ["median", "best", "single", "unstated"])
 def test_of_a_distribution_only_the_mean_decides(folder: Path, statistic: str) -> None:
     """A median printed without a spread would allow no more than its last digit."""

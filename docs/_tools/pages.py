@@ -225,9 +225,10 @@ def _floor(references: References, found: Exceptional) -> str:
 def _allowed(rule: Tolerance) -> str:
     if rule.better == "neither":
         return "not asserted"
+    of = "printed spreads"
     if rule.distribution:
-        return f"{rule.spreads:g} standard errors of the mean of {rule.samples} samples or more"
-    return f"{rule.floor:.0%}, or {rule.spreads:g} printed spreads"
+        of = f"standard errors of the mean of {rule.samples} samples or more"
+    return f"{rule.floor:.0%}, or {rule.spreads:g} {of}"
 
 
 def placements() -> str:
