@@ -2,6 +2,9 @@
 
 The metrics are upstream's keys in lower case without their unit. The unit is the one in the key or,
 for STREAM, in the text above the summary (GB/s, 10⁹ B/s).
+
+STREAM's best times are not reset between its two sections (``mintime`` of ``STREAM/stream.c``):
+where one task alone is no faster than all at once, SingleSTREAM prints StarSTREAM's rate.
 """
 
 from __future__ import annotations
