@@ -599,8 +599,9 @@ def test_ask_why_jobs_wait(plain, monkeypatch: pytest.MonkeyPatch, listed: dict 
 
 
 def test_pbs_schedulers():
-    """ReFrame's own if it has both, each registered under its name."""
+    """ReFrame's own if it has both, each registered under its name, with a poll to be wrapped."""
     own = [getattr(pbs, name, None) for name in ("PbsJobScheduler", "PbsProJobScheduler")]
+    assert all("poll" in vars(scheduler) for scheduler in own)
     assert [*reframe_patches.pbs_schedulers()] == own
     assert [getscheduler(name) for name in ("pbs", "pbspro")] == own
 

@@ -410,7 +410,9 @@ def pbs_schedulers() -> tuple[type[JobScheduler], ...]:
     """
     professional = getattr(pbs, "PbsProJobScheduler", None)
     if professional is None:
-        professional = type("PbsProJobScheduler", (pbs.PbsJobScheduler,), {})
+        # With a poll of its own: wrapped, it must not call the one of `pbs` that is wrapped too.
+        own = {"poll": pbs.PbsJobScheduler.poll}
+        professional = type("PbsProJobScheduler", (pbs.PbsJobScheduler,), own)
         pbs.PbsProJobScheduler = register_scheduler("pbspro")(professional)
     return pbs.PbsJobScheduler, professional
 
