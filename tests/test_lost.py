@@ -13,6 +13,7 @@ import pytest
 import reframe
 from plumbline.site import lost, reframe_patches, slurm_jobs
 from reframe.core import runtime
+from reframe.core.exceptions import JobError
 from reframe.core.launchers.local import LocalLauncher
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
@@ -70,6 +71,7 @@ def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jo
     job = Job.create(scheduler(), LocalLauncher(), name="rfm_job", script_filename="job.sh",
                      stdout="job.out", stderr="job.err", workdir=str(folder))  # fmt: skip
     servers = {PbsJobScheduler: ".pbs01", PbsProJobScheduler: ".pbs01", TorqueJobScheduler: ".sdb"}
+    job.scheduler._submit_timeout = None
     job._jobid = f"8{servers.get(scheduler, '')}"
     for name in ("job.out", "job.err"):
         (folder / name).write_text("")
@@ -219,6 +221,60 @@ def test_a_scheduler_that_does_not_answer_ends_no_job(
     assert job.scheduler.finished(job) and job.exception is None
 
 
+#: More seconds than any test may take.
+HANGS = "exec sleep 3600"
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "program"),
+    [
+        (LsfJobScheduler, "bjobs"),
+        (PbsJobScheduler, "qstat"),
+        (PbsProJobScheduler, "qstat"),
+        (TorqueJobScheduler, "qstat"),
+        (SlurmJobScheduler, "sacct"),
+        (SqueueJobScheduler, "squeue"),
+    ],
+)
+def test_a_scheduler_that_hangs_ends_no_job(tmp_path: Path, monkeypatch, scheduler, program: str):
+    monkeypatch.setattr(runtime, "temp_environment", lambda **_: contextlib.nullcontext())
+    job = job_of(scheduler, tmp_path, monkeypatch)
+    job.scheduler._submit_timeout = 0.1
+    job.scheduler._max_sacct_failures = 0
+    reframe_patches.update_job(job, submit_time=0, state="RUNNING")
+    # The controller hangs, too.
+    for name in (program, "scontrol"):
+        command(tmp_path / name, HANGS)
+    job.scheduler.poll(job)
+    assert not job.scheduler.finished(job) and job.exception is None
+    assert job.state == "RUNNING" and "timed out" in lost.notes[0]
+
+
+def test_a_job_without_output_while_pbs_hangs(tmp_path: Path, monkeypatch):
+    job = job_of(PbsJobScheduler, tmp_path, monkeypatch)
+    job.scheduler._submit_timeout = 0.1
+    (tmp_path / "job.out").unlink()
+    # Each poll asks once, and then whether the job is still unknown.
+    command(tmp_path / "qstat", f"cd {tmp_path}; mkdir asked && exit 153; {HANGS}")
+    job.misses = lost.MISSES - 1
+    job.scheduler.poll(job)
+    assert not job.scheduler.finished(job) and job.exception is None and len(lost.notes) == 1
+    command(tmp_path / "qstat", "exit 153")
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and job.exception.code == "job.ended-by-scheduler"
+
+
+def test_a_job_that_squeue_lists_as_it_cannot_be_cancelled(tmp_path: Path, slurm_job: Job):
+    slurm_job.max_pending_time = 1
+    command(tmp_path / "squeue", "echo '8|PENDING||Priority'")
+    command(tmp_path / "scancel", NO_CONTROLLER)
+    slurm_job.scheduler.poll(slurm_job)
+    assert not slurm_job.finished() and len(lost.notes) == 1
+    command(tmp_path / "scancel", "exit 0")
+    slurm_job.scheduler.poll(slurm_job)
+    assert type(slurm_job.exception) is JobError
+
+
 def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch):
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     command(tmp_path / "bjobs", "echo 'Job <8> is not found' >&2; exit 255")
@@ -257,14 +313,14 @@ def test_a_job_of_lsf_whose_host_is_unreachable(tmp_path: Path, monkeypatch):
 def test_a_job_of_lsf_is_cancelled_by_its_own_command(tmp_path: Path, monkeypatch):
     for scheduler in (LsfJobScheduler, *lost._PBS):
         monkeypatch.setattr(scheduler, "poll", scheduler.poll)
-    monkeypatch.setattr(LsfJobScheduler, "cancel", inspect.unwrap(LsfJobScheduler.cancel))
+    for owner, name in ((LsfJobScheduler, "cancel"), (LsfJobScheduler, "submit")):
+        monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     lost.watch()
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     reframe_patches.update_job(job, submit_time=0)
-    job.scheduler._submit_timeout = None
     command(tmp_path / "bkill", f'echo "$*" >{tmp_path}/killed')
     job.cancel()
-    assert (tmp_path / "killed").read_text() == "8\n"
+    assert (tmp_path / "killed").read_text() == "8\n" and not lost.notes
 
 
 @pytest.mark.parametrize("printed", ["", '{"pbs_version": "23.06.06"}'])

@@ -34,11 +34,12 @@ from reframe.core.exceptions import (
     JobError,
     PerformanceError,
     SkipTestError,
+    SpawnedProcessTimeout,
     UnexpectedSuccessError,
 )
 from reframe.core.fixtures import FixtureSpace
 from reframe.core.pipeline import RegressionTest
-from reframe.core.schedulers import Job, local, pbs
+from reframe.core.schedulers import Job, local, lsf, pbs
 from reframe.core.schedulers.lsf import LsfJobScheduler
 from reframe.core.schedulers.pbs import PbsJobScheduler
 from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
@@ -177,7 +178,9 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job_of(scheduler: type) -> Job:
-    return Job.create(scheduler(), getlauncher("local")(), name="job", workdir=".")
+    job = Job.create(scheduler(), getlauncher("local")(), name="job", workdir=".")
+    job.scheduler._submit_timeout = None
+    return job
 
 
 # -- the module ------------------------------------------------------------------------------
@@ -621,6 +624,31 @@ def test_cancel_by_bkill(plain, monkeypatch: pytest.MonkeyPatch):
     reframe_patches.cancel_by_bkill()
     job.cancel()
     assert called[1:] == [["bkill", "7"]] and job.cancelled
+
+
+@pytest.mark.parametrize("run", [osext.run_command, pbs._run_strict, lsf._run_strict])
+def test_time_limit(run):
+    """Of commands that have none of their own, also where ReFrame has the function as another."""
+    with reframe_patches.time_limit(0.1):
+        with pytest.raises(SpawnedProcessTimeout):
+            run("sleep 3600")
+        assert run("echo done", timeout=None).stdout == "done\n"
+    assert osext.run_command.__defaults__ == (False, None)
+
+
+def test_limit_bsub(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """It waits for as long as LSF is down."""
+    monkeypatch.setattr(LsfJobScheduler, "submit", inspect.unwrap(LsfJobScheduler.submit))
+    (tmp_path / "bsub").write_text("#!/bin/sh\nexec sleep 3600\n")
+    (tmp_path / "bsub").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    job = job_of(LsfJobScheduler)
+    Path(job.script_filename).touch()
+    job.scheduler._submit_timeout = 0.1
+    reframe_patches.limit_bsub()
+    with pytest.raises(SpawnedProcessTimeout):
+        job.submit()
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)

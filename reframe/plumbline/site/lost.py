@@ -17,15 +17,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import reframe.utility.osext as osext
-from reframe.core.exceptions import JobError, JobSchedulerError, SpawnedProcessError
+from reframe.core.exceptions import (
+    JobError,
+    JobSchedulerError,
+    SpawnedProcessError,
+    SpawnedProcessTimeout,
+)
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
 
-from plumbline.core.process import last_line
+from plumbline.core.process import last_line, one_line
 from plumbline.core.yamlfile import read_yaml
 from plumbline.parse import outputs
 from plumbline.site.reframe_patches import (
     cancel_by_bkill,
+    limit_bsub,
     pbs_schedulers,
     update_job,
     wrap_poll,
@@ -71,6 +77,7 @@ def _reasons() -> list[dict[str, str]]:
 def watch() -> None:
     """Make ReFrame's schedulers of LSF, PBS and Torque report why a job was lost, and cancel it."""
     cancel_by_bkill()
+    limit_bsub()
     wrap_poll(LsfJobScheduler, _reporting("LSF", _reason_of_lsf))
     for scheduler in _PBS:
         wrap_poll(scheduler, _reporting("PBS", _reason_of_pbs))
@@ -96,6 +103,8 @@ def _update(name: str, scheduler, jobs: list, poll: Callable[[], None]) -> None:
     would end the session and leave its jobs queued."""
     try:
         _poll(scheduler, jobs, poll)
+        for job in jobs:
+            _end_without_output(name, scheduler, job)
     except JobSchedulerError as err:
         note(f"{name} does not answer ({last_line(str(err))}): waiting")
     except SpawnedProcessError as err:
@@ -105,9 +114,7 @@ def _update(name: str, scheduler, jobs: list, poll: Callable[[], None]) -> None:
             if job.jobid in gone:
                 update_job(job, state="COMPLETED", completed=True)
         if not gone:
-            note(f"{name} does not answer ({last_line(err.stderr)}): waiting")
-    for job in jobs:
-        _end_without_output(name, scheduler, job)
+            note(f"{name} does not answer ({why(err)}): waiting")
 
 
 def _poll(scheduler, jobs: list, poll: Callable[[], None]) -> None:
@@ -251,11 +258,17 @@ def _text(job, name: str) -> str:
 
 
 def command_output(*command: str) -> str:
-    """Return what a command prints; nothing if it is not installed, as sacct(1) on some systems."""
+    """Return what a command prints; nothing if it is not installed, as sacct(1) on some systems, or
+    hangs."""
     try:
         return osext.run_command([*command]).stdout
-    except OSError:
+    except (OSError, SpawnedProcessTimeout):
         return ""
+
+
+def why(err: Exception) -> str:
+    """Return why a command failed, in its own words if it has any."""
+    return last_line(getattr(err, "stderr", None) or "") or one_line(str(err).partition(":\n")[0])
 
 
 def note(text: str) -> None:

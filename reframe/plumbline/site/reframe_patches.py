@@ -430,11 +430,42 @@ def cancel_by_bkill() -> None:
         job._cancelled = True
 
 
+@contextlib.contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Give this time limit to the commands that ReFrame starts meanwhile and that have none.
+
+    Why: a scheduler's command that hangs as ReFrame polls its jobs would block the session for
+    ever, since the option ``job_submit_timeout`` is for submissions and cancellations only.
+    Remove when: each command of ReFrame's schedulers has a time limit.
+    """
+    run = osext.run_command
+    own = run.__defaults__
+    run.__defaults__ = (*own[:-1], seconds)
+    try:
+        yield
+    finally:
+        run.__defaults__ = own
+
+
+def limit_bsub() -> None:
+    """Give submissions to LSF the time limit that those to other schedulers have.
+
+    Why: ``bsub`` waits for as long as LSF is down.
+    Remove when: ``LsfJobScheduler.submit`` uses ``job_submit_timeout``.
+    """
+
+    @_replaces(lsf.LsfJobScheduler, "submit")
+    def submitted(submit, self, job):
+        with time_limit(self._submit_timeout):
+            submit(self, job)
+
+
 def wrap_poll(
     scheduler: type[JobScheduler],
     replacement: Callable[[JobScheduler, list[Job], Callable], None],
 ) -> None:
-    """Replace the poll of a scheduler's jobs by a function that calls it.
+    """Replace the poll of a scheduler's jobs by a function that calls it, all of whose commands
+    have the time limit of submissions.
 
     Why: ReFrame keeps the final state of a job but not the scheduler's reason, so that a cancelled
     job looks as if its output were missing.
@@ -446,7 +477,8 @@ def wrap_poll(
     @_replaces(scheduler, "poll")
     def wrapped(poll, self, *jobs):
         jobs = [job for job in jobs if job is not None]
-        replacement(self, jobs, lambda: poll(self, *jobs))
+        with time_limit(self._submit_timeout):
+            replacement(self, jobs, lambda: poll(self, *jobs))
 
 
 def update_job(job: Job, **found: object) -> None:

@@ -17,7 +17,7 @@ from reframe.core.schedulers import Job, JobScheduler
 from reframe.utility import nodelist_expand
 
 from plumbline.core.process import last_line
-from plumbline.site.lost import Lost, note
+from plumbline.site.lost import Lost, note, why
 from plumbline.site.reframe_patches import update_job
 
 #: Statuses of a job, of flux-jobs(1), "JOB STATUS".
@@ -119,7 +119,7 @@ class FluxBatchScheduler(JobScheduler):
         try:
             completed = osext.run_command(command, timeout=self._submit_timeout)
         except SpawnedProcessTimeout as err:
-            note(f"Flux does not answer (within {err.timeout} s): waiting")
+            note(f"Flux does not answer ({why(err)}): waiting")
             return
         lines = [line.split("|", len(_FIELDS) - 1) for line in completed.stdout.splitlines()]
         found = {line[0]: line[1:] for line in lines if len(line) == len(_FIELDS)}
@@ -128,16 +128,16 @@ class FluxBatchScheduler(JobScheduler):
                 job.misses = 0
                 self._update(job, *found[job.jobid])
                 continue
-            why = last_line(completed.stderr)
+            reason = last_line(completed.stderr)
             # src/bindings/python/flux/job/list.py (JobListIdsFuture). Any other message is of an
             # instance that does not answer, in which the job may run.
             if f"JobID {job.jobid} unknown" not in completed.stderr:
-                note(f"Flux does not answer ({why}): waiting")
+                note(f"Flux does not answer ({reason}): waiting")
                 continue
             job.misses += 1
-            self.log(f"job {job.jobid} is not listed: {why}")
+            self.log(f"job {job.jobid} is not listed: {reason}")
             if job.misses >= MISSES:
-                self._end(job, f"Flux no longer lists the job: {why}")
+                self._end(job, f"Flux no longer lists the job: {reason}")
 
     def _update(self, job, status, returncode, nodes, kind, text):
         update_job(job, state=status)

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Collection
 
 import reframe.utility.osext as osext
-from reframe.core.exceptions import JobError, SpawnedProcessError
+from reframe.core.exceptions import JobError, SpawnedProcessError, SpawnedProcessTimeout
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
 from plumbline.core.process import last_line
 from plumbline.site import slurm
-from plumbline.site.lost import Lost, command_output, note
+from plumbline.site.lost import Lost, command_output, note, why
 from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wrap_poll
 
 #: States of sacct(1), "JOB STATE CODES", of a job that did not end with its script.
@@ -67,8 +67,7 @@ def _by_sacct(_, jobs: list, poll: Callable[[], None]) -> None:
     except (OSError, SpawnedProcessError) as err:
         # The former where sacct(1) is not installed.
         failed = True
-        why = last_line(getattr(err, "stderr", "") or str(err))
-        message = f"Slurm's accounting does not answer ({why})"
+        message = f"Slurm's accounting does not answer ({why(err)})"
         note(f"{message}: the states of jobs are its controller's")
     for job in jobs:
         job.misses = 0 if job.state else getattr(job, "misses", 0) + 1
@@ -89,7 +88,10 @@ def _by_sacct(_, jobs: list, poll: Callable[[], None]) -> None:
 
 def _by_squeue(scheduler, jobs: list, poll: Callable[[], None]) -> None:
     before = {job: job.state for job in jobs}
-    poll()
+    try:
+        poll()
+    except SpawnedProcessError as err:
+        _note_controller(why(err))
     # For ReFrame, a job that squeue(1) does not list has ended; it lists none if it fails.
     ended = {job: job.state for job in jobs if scheduler.finished(job)}
     for job in ended:
@@ -142,7 +144,12 @@ def _ask_controller(jobs: list) -> list:
     """
     unknown = []
     for job in jobs:
-        done = osext.run_command(["scontrol", "-o", "show", "job", job.jobid])
+        try:
+            done = osext.run_command(["scontrol", "-o", "show", "job", job.jobid])
+        except SpawnedProcessTimeout as err:
+            # The same for the other jobs would take as long for each.
+            _note_controller(why(err))
+            break
         lines = [slurm.fields_of(line) for line in done.stdout.splitlines()]
         # A line each of an array's jobs, or a heterogeneous job's components.
         if found := [fields for fields in lines if "JobState" in fields]:
@@ -158,8 +165,12 @@ def _ask_controller(jobs: list) -> list:
         elif "Invalid job id" in done.stderr:
             unknown.append(job)
         else:
-            note(f"Slurm's controller does not answer ({last_line(done.stderr)}): waiting")
+            _note_controller(last_line(done.stderr))
     return unknown
+
+
+def _note_controller(reason: str) -> None:
+    note(f"Slurm's controller does not answer ({reason}): waiting")
 
 
 def _end_preempted(job) -> None:
