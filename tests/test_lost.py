@@ -313,7 +313,7 @@ def test_a_job_of_lsf_whose_host_is_unreachable(tmp_path: Path, monkeypatch):
 def test_a_job_of_lsf_is_cancelled_by_its_own_command(tmp_path: Path, monkeypatch):
     for scheduler in (LsfJobScheduler, *lost._PBS):
         monkeypatch.setattr(scheduler, "poll", scheduler.poll)
-    for owner, name in ((LsfJobScheduler, "cancel"), (LsfJobScheduler, "submit")):
+    for owner, name in ((LsfJobScheduler, "cancel"), (LsfJobScheduler, "submit"), (Job, "cancel")):
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     lost.watch()
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
@@ -321,6 +321,10 @@ def test_a_job_of_lsf_is_cancelled_by_its_own_command(tmp_path: Path, monkeypatc
     command(tmp_path / "bkill", f'echo "$*" >{tmp_path}/killed')
     job.cancel()
     assert (tmp_path / "killed").read_text() == "8\n" and not lost.notes
+    # A session that is ended is not hidden by a job that has just ended.
+    command(tmp_path / "bkill", "echo 'Job <8>: Job has already finished' >&2; exit 255")
+    job.cancel()
+    assert len(lost.notes) == 1 and "Job has already finished" in lost.notes[0]
 
 
 @pytest.mark.parametrize("printed", ["", '{"pbs_version": "23.06.06"}'])

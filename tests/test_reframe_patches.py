@@ -34,6 +34,7 @@ from reframe.core.exceptions import (
     JobError,
     PerformanceError,
     SkipTestError,
+    SpawnedProcessError,
     SpawnedProcessTimeout,
     UnexpectedSuccessError,
 )
@@ -624,6 +625,26 @@ def test_cancel_by_bkill(plain, monkeypatch: pytest.MonkeyPatch):
     reframe_patches.cancel_by_bkill()
     job.cancel()
     assert called[1:] == [["bkill", "7"]] and job.cancelled
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_report_failed_cancels(plain, monkeypatch: pytest.MonkeyPatch, scheduler: type):
+    """ReFrame itself would raise the error."""
+    monkeypatch.setattr(Job, "cancel", inspect.unwrap(Job.cancel))
+
+    def cancel(*_):
+        raise SpawnedProcessError("qdel 7", "", "has finished", 35)
+
+    monkeypatch.setattr(scheduler, "cancel", cancel)
+    job = job_of(scheduler)
+    reframe_patches.update_job(job, jobid="7")
+    with pytest.raises(SpawnedProcessError):
+        job.cancel()
+    reported: list = []
+    reframe_patches.report_failed_cancels(lambda *failed: reported.append(failed))
+    job.cancel()
+    ((reported_job, err),) = reported
+    assert reported_job is job and err.exitcode == 35
 
 
 @pytest.mark.parametrize("run", [osext.run_command, pbs._run_strict, lsf._run_strict])

@@ -33,6 +33,7 @@ from plumbline.site.reframe_patches import (
     cancel_by_bkill,
     limit_bsub,
     pbs_schedulers,
+    report_failed_cancels,
     update_job,
     wrap_poll,
 )
@@ -76,11 +77,16 @@ def _reasons() -> list[dict[str, str]]:
 
 def watch() -> None:
     """Make ReFrame's schedulers of LSF, PBS and Torque report why a job was lost, and cancel it."""
+    report_failed_cancels(_note_cancel)
     cancel_by_bkill()
     limit_bsub()
     wrap_poll(LsfJobScheduler, _reporting("LSF", _reason_of_lsf))
     for scheduler in _PBS:
         wrap_poll(scheduler, _reporting("PBS", _reason_of_pbs))
+
+
+def _note_cancel(job: Job, err: SpawnedProcessError) -> None:
+    note(f"job {job.jobid} was not cancelled ({why(err)}): if it still runs, cancel it by hand")
 
 
 def _reporting(name: str, reason_of: Callable[[Job], str]) -> Callable:

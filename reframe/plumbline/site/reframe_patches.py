@@ -37,6 +37,7 @@ from reframe.core.exceptions import (
     JobNotStartedError,
     PerformanceError,
     SkipTestError,
+    SpawnedProcessError,
     UnexpectedSuccessError,
 )
 from reframe.core.fixtures import FixtureSpace
@@ -428,6 +429,24 @@ def cancel_by_bkill() -> None:
     def cancelled(_, self, job):
         osext.run_command(["bkill", job.jobid], check=True, timeout=self._submit_timeout)
         job._cancelled = True
+
+
+def report_failed_cancels(report: Callable[[Job, SpawnedProcessError], None]) -> None:
+    """Have ReFrame call a function if it cannot cancel a job as it aborts a test case.
+
+    Why: the case would count as failed, with that error in place of what ended the session. In
+    most cases the job has just ended, for which ``qdel`` and ``bkill`` fail.
+    Remove when: ReFrame ignores that error.
+
+    :arg report: takes the job, and the error of the scheduler's command.
+    """
+
+    @_replaces(Job, "cancel")
+    def cancelled(cancel, self):
+        try:
+            cancel(self)
+        except SpawnedProcessError as err:
+            report(self, err)
 
 
 @contextlib.contextmanager
