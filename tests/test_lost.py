@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -275,11 +276,59 @@ def test_a_job_that_squeue_lists_as_it_cannot_be_cancelled(tmp_path: Path, slurm
     assert type(slurm_job.exception) is JobError
 
 
-def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch):
+@pytest.mark.parametrize("code", [0, 255])
+@pytest.mark.parametrize("words", ["Job <8> is not found", "No unfinished job found"])
+def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, words: str, code: int):
+    """With either value of LSB_BJOBS_CONSISTENT_EXIT_CODE."""
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
-    command(tmp_path / "bjobs", "echo 'Job <8> is not found' >&2; exit 255")
+    command(tmp_path / "bjobs", f"echo '{words}' >&2; exit {code}")
     job.scheduler.poll(job)
     assert job.scheduler.finished(job) and not lost.notes
+
+
+@pytest.mark.parametrize("code", [0, 255])
+def test_a_job_beside_one_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, code: int):
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    neighbour = copy.copy(job)
+    reframe_patches.update_job(neighbour, jobid="9")
+    alone = f'*"stat 8") echo No unfinished job found >&2; exit {code};; *"stat 9") echo RUN;;'
+    both = f"echo '9 user RUN batch'; echo 'Job <8> is not found' >&2; exit {code}"
+    command(tmp_path / "bjobs", f'case "$*" in {alone} *jobid*) {both};; esac')
+    job.scheduler.poll(job, neighbour)
+    assert job.scheduler.finished(job) and not lost.notes
+    assert not job.scheduler.finished(neighbour)
+
+
+@pytest.mark.parametrize(
+    ("stat", "limit", "late"),
+    [
+        ("PEND", 1, True),
+        # Held.
+        ("PSUSP", 1, True),
+        # Suspended as it ran.
+        ("USUSP", 1, False),
+        ("RUN", 1, False),
+        ("PEND", 9999, False),
+        ("PEND", None, False),
+    ],
+)
+def test_a_job_of_lsf_that_waits_too_long(tmp_path: Path, monkeypatch, stat: str, limit, late):
+    monkeypatch.setattr(LsfJobScheduler, "cancel", inspect.unwrap(LsfJobScheduler.cancel))
+    reframe_patches.cancel_by_bkill()
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    job.max_pending_time = limit
+    reframe_patches.update_job(job, submit_time=time.time() - 60)
+    listed = f'*jobid*) echo "8 user {stat} batch";; *"-o stat 8") echo {stat};;'
+    command(tmp_path / "bjobs", f'case "$*" in {listed} esac')
+    command(tmp_path / "bkill", "echo 'Failed in an LSF library call' >&2; exit 255")
+    job.scheduler.poll(job)
+    assert not job.cancelled and job.exception is None and len(lost.notes) == late
+    command(tmp_path / "bkill", f"mkdir {tmp_path}/killed")
+    # Only once.
+    for _ in range(2):
+        job.scheduler.poll(job)
+    assert (job.cancelled, isinstance(job.exception, JobError)) == (late, late)
+    assert (tmp_path / "killed").exists() == late and len(lost.notes) == late
 
 
 @pytest.mark.parametrize("state", ["UNKWN", "PROV", "WAIT", "RUN"])

@@ -657,6 +657,22 @@ def test_time_limit(run):
     assert osext.run_command.__defaults__ == (False, None)
 
 
+@pytest.mark.parametrize(("seconds", "minutes"), [(30, 1), (60, 1), (61, 2), (90, 2), (None, None)])
+def test_limit_in_whole_minutes(plain, monkeypatch: pytest.MonkeyPatch, seconds, minutes):
+    own = inspect.unwrap(LsfJobScheduler.emit_preamble)
+    monkeypatch.setattr(LsfJobScheduler, "emit_preamble", own)
+
+    def limits() -> list[str]:
+        job = job_of(LsfJobScheduler)
+        job.time_limit = seconds
+        return [line for line in job.scheduler.emit_preamble(job) if "-W" in line]
+
+    given = limits()
+    assert given == ([f"#BSUB -W {seconds // 60}"] if seconds else [])
+    reframe_patches.limit_in_whole_minutes()
+    assert limits() == ([f"#BSUB -W {minutes}"] if minutes else [])
+
+
 def test_limit_bsub(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """It waits for as long as LSF is down."""
     monkeypatch.setattr(LsfJobScheduler, "submit", inspect.unwrap(LsfJobScheduler.submit))

@@ -13,6 +13,7 @@ import inspect
 import json
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from plumbline.parse import outputs
 from plumbline.site.reframe_patches import (
     cancel_by_bkill,
     limit_bsub,
+    limit_in_whole_minutes,
     pbs_schedulers,
     report_failed_cancels,
     update_job,
@@ -49,9 +51,16 @@ MISSES = 10
 #: exit code is 0.
 NO_HISTORY = "not configured to maintain job history"
 
+#: What bjobs(1) says, maybe with exit code 0, if LSF has forgotten a job: IBM Spectrum LSF 10.1,
+#: lsf.conf, LSB_BJOBS_CONSISTENT_EXIT_CODE. The latter is of all jobs that it was asked for.
+_FORGOTTEN = "Job <{}> is not found|No unfinished job found"
+
 #: States of a job that has ended: IBM Spectrum LSF 10.1, "LSF terms and concepts". In ZOMBI, it was
 #: killed while its host was unreachable.
 _ENDED_IN_LSF = frozenset({"DONE", "EXIT", "POST_DONE", "POST_ERR", "ZOMBI"})
+
+#: States of a job that waits, or is held.
+_WAITS_IN_LSF = frozenset({"PEND", "PSUSP"})
 
 #: What schedulers do not do in this session, a line each.
 notes: list[str] = []
@@ -80,6 +89,7 @@ def watch() -> None:
     report_failed_cancels(_note_cancel)
     cancel_by_bkill()
     limit_bsub()
+    limit_in_whole_minutes()
     wrap_poll(LsfJobScheduler, _reporting("LSF", _reason_of_lsf))
     for scheduler in _PBS:
         wrap_poll(scheduler, _reporting("PBS", _reason_of_pbs))
@@ -111,14 +121,14 @@ def _update(name: str, scheduler, jobs: list, poll: Callable[[], None]) -> None:
         _poll(scheduler, jobs, poll)
         for job in jobs:
             _end_without_output(name, scheduler, job)
+            if isinstance(scheduler, LsfJobScheduler):
+                _cancel_if_late(scheduler, job)
     except JobSchedulerError as err:
         note(f"{name} does not answer ({last_line(str(err))}): waiting")
     except SpawnedProcessError as err:
-        # bjobs(1) fails if LSF has forgotten a job.
-        gone = re.findall(r"^Job <(\d+)> is not found", err.stderr, re.M)
-        for job in jobs:
-            if job.jobid in gone:
-                update_job(job, state="COMPLETED", completed=True)
+        gone = [job for job in jobs if re.search(_FORGOTTEN.format(job.jobid), err.stderr)]
+        for job in gone:
+            update_job(job, state="COMPLETED", completed=True)
         if not gone:
             note(f"{name} does not answer ({why(err)}): waiting")
 
@@ -180,12 +190,35 @@ def _poll_lsf(job) -> None:
     know, such as UNKWN, and one whose number bjobs(1) has cut to seven digits (lsf.conf,
     LSB_JOBID_DISP_LENGTH).
 
-    :raises SpawnedProcessError: if LSF does not answer, or has forgotten the job.
+    :raises SpawnedProcessError: if LSF does not answer.
     """
-    done = osext.run_command(["bjobs", "-noheader", "-o", "stat", job.jobid], check=True)
+    done = osext.run_command(["bjobs", "-noheader", "-o", "stat", job.jobid])
     job.stat = done.stdout.strip()
-    if job.stat in _ENDED_IN_LSF or f"Job <{job.jobid}> is not found" in done.stderr:
+    if job.stat in _ENDED_IN_LSF or re.search(_FORGOTTEN.format(job.jobid), done.stderr):
         update_job(job, state="COMPLETED", completed=True)
+    elif done.returncode:
+        raise SpawnedProcessError(done.args, done.stdout, done.stderr, done.returncode)
+
+
+def _cancel_if_late(scheduler, job) -> None:
+    """Cancel a job of LSF that waits for too long, as ReFrame does with those of other schedulers.
+
+    :raises SpawnedProcessError: if it cannot be cancelled.
+    """
+    if scheduler.finished(job) or job.cancelled or not job.max_pending_time:
+        return
+    if time.time() - job.submit_time < job.max_pending_time:
+        return
+    # In ReFrame's states, one that is held is like one that was suspended as it ran.
+    if command_output("bjobs", "-noheader", "-o", "stat", job.jobid).strip() in _WAITS_IN_LSF:
+        scheduler.cancel(job)
+        update_job(job, exception=still_pending(job))
+
+
+def still_pending(job: Job) -> JobError:
+    """Return the error of a job that was cancelled as it waited for too long."""
+    limit = f"{job.max_pending_time:g} s"
+    return JobError(f"still pending after max_pending_time, {limit}: cancelled", job.jobid)
 
 
 def _end_without_output(name: str, scheduler, job) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 import time
 import warnings
@@ -464,6 +465,20 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         yield
     finally:
         run.__defaults__ = own
+
+
+def limit_in_whole_minutes() -> None:
+    """Round the time limits of LSF's jobs up to whole minutes.
+
+    Why: LSF knows no seconds, and ReFrame rounds down: a job would be ended before its limit.
+    Remove when: ``LsfJobScheduler`` rounds up.
+    """
+
+    @_replaces(lsf.LsfJobScheduler, "emit_preamble")
+    def emitted(emit, self, job):
+        if job.time_limit is not None:
+            job.time_limit = math.ceil(job.time_limit / 60) * 60
+        return emit(self, job)
 
 
 def limit_bsub() -> None:

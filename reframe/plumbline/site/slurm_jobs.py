@@ -17,7 +17,7 @@ from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
 from plumbline.core.process import last_line
 from plumbline.site import slurm
-from plumbline.site.lost import Lost, command_output, note, why
+from plumbline.site.lost import Lost, command_output, note, still_pending, why
 from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wrap_poll
 
 #: States of sacct(1), "JOB STATE CODES", of a job that did not end with its script.
@@ -48,8 +48,7 @@ def _polled(update: Callable, scheduler, jobs: list[Job], poll: Callable[[], Non
     update(scheduler, jobs, poll)
     for job in waited:
         if job.is_cancelling and job.exception is None:
-            limit = f"still pending after max_pending_time, {job.max_pending_time:g} s"
-            update_job(job, exception=JobError(f"{limit}: cancelled", job.jobid))
+            update_job(job, exception=still_pending(job))
         elif scheduler.finished(job) and not getattr(job, "reason_known", False):
             job.reason_known = True
             if set(job.state.split(",")) & LOST:
