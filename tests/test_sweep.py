@@ -224,6 +224,46 @@ def test_no_answer_is_not_taken_for_none(monkeypatch, asked: str):
     fault_of(lambda: nodes.available({"name": "p", "access": []}), "scheduler.no-answer")
 
 
+@pytest.mark.parametrize("access, listed, up", [
+    ([], "Flags=SPEC_NODES", False),
+    ([], "Flags=MAINT,SPEC_NODES", False),
+    # A job may start there that does not name it.
+    ([], "Flags=SPEC_NODES,MAGNETIC", True),
+    ([], "Flags=SPEC_NODES NodeName=n1 CoreIDs=0", True),
+    (["--reservation=course"], "Flags=SPEC_NODES", True),
+    (["--reservation=other"], "Flags=SPEC_NODES", False),
+    ([], "Flags=SPEC_NODES State=INACTIVE", True),
+])  # fmt: skip
+def test_a_node_in_a_reservation(monkeypatch, access: list, listed: str, up: bool):
+    answers = {
+        "reservation": f"ReservationName=course Nodes=n1 {listed} State=ACTIVE\n",
+        "hostnames": "n1\n",
+    }
+
+    def answer(*command, **_):
+        if command[0] == "sinfo":
+            return of_sinfo("idle")
+        (what,) = answers.keys() & {*command}
+        return answers[what]
+
+    monkeypatch.setattr(slurm, "capture", answer)
+    taken, out = nodes.available({"name": "p", "access": ["--partition=q", *access]})
+    assert (taken == ["n1"], "course" in out.get("n1", "")) == (up, not up)
+
+
+@pytest.mark.parametrize("names, unknown", [(["n1", "n2"], ""), (["n1", "n11"], "n11")])
+def test_nodes_that_are_named(monkeypatch, names: list, unknown: str):
+    """As far as Slurm answers."""
+    listed = of_sinfo("idle") + of_sinfo("down", name="n2")
+    monkeypatch.setattr(slurm, "capture", ask({"sinfo": listed}))
+    if unknown:
+        fault_of(lambda: nodes.check_named(names), "input.unknown-name", unknown)
+    else:
+        nodes.check_named(names)
+    monkeypatch.setattr(slurm, "capture", ask({}))
+    nodes.check_named(names)
+
+
 @pytest.mark.holds("shell")
 @pytest.mark.parametrize("name", ["m1\n#SBATCH --wrap=id", "m1 x", "$(id)"])
 def test_a_reservation_that_could_not_stand_in_a_job_script(name: str):

@@ -26,6 +26,7 @@ _FLAGS = "*~#!%$@^+-"
 _PARTITION = re.compile(r"(?:^|\s)(?:-p\s*|--partition[= ])(\S+)")
 _CLUSTERS = re.compile(r"(?:^|\s)(?:-M|--clusters?[= ])")
 _CONSTRAINT = re.compile(r"(?:^|\s)(?:-C\s*|--constraint[= ])(\S+)")
+_RESERVATION = re.compile(r"(?:^|\s)--reservation[= ](\S+)")
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,11 @@ def named_partition(access: Sequence[str]) -> str:
     """Return the partition that options of sbatch(1) name, or several with commas; empty if they
     name none. The last counts."""
     return next(reversed(_PARTITION.findall(" ".join(access))), "").strip("'\"")
+
+
+def named_reservation(access: Sequence[str]) -> str:
+    """Return the reservation that options of sbatch(1) name; empty if they name none."""
+    return next(reversed(_RESERVATION.findall(" ".join(access))), "").strip("'\"")
 
 
 def _default_partition() -> str:
@@ -286,11 +292,14 @@ class Reservation:
     """A reservation, of scontrol(1).
 
     :ivar maintenance: whether it has the flag ``MAINT``.
+    :ivar closed: whether jobs that do not name it never start on its nodes, as they may on those of
+        which it has only some cores, and if their users may use it with the flag ``MAGNETIC``.
     """
 
     name: str
     nodes: tuple[str, ...]
     maintenance: bool
+    closed: bool
     state: str
 
 
@@ -307,12 +316,14 @@ def reservations() -> list[Reservation] | None:
         names = "" if listed == "(null)" else capture("scontrol", "show", "hostnames", listed)
         if names is None:
             return None
-        maintenance = "MAINT" in re.split("[,|]", fields.get("Flags", ""))
+        flags = re.split("[,|]", fields.get("Flags", ""))
+        maintenance = "MAINT" in flags
         found.append(
             Reservation(
                 fields["ReservationName"],
                 tuple(names.split()),
                 maintenance,
+                maintenance or not ("MAGNETIC" in flags or "CoreIDs" in fields),
                 fields.get("State", ""),
             )
         )

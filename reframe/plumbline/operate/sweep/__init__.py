@@ -28,7 +28,7 @@ from plumbline.core import files, paths
 from plumbline.core.errors import Fault, UnknownName, WrongOption
 from plumbline.core.process import is_shell_safe, one_line
 from plumbline.core.text import base_name, pluralize, suggest
-from plumbline.operate.sweep.nodes import available
+from plumbline.operate.sweep.nodes import available, check_named
 from plumbline.session import plan, preflight
 from plumbline.session.inventory_check import case_of, planned_case
 from plumbline.site import configuration, slurm
@@ -263,8 +263,8 @@ def create(
     :arg jobs: how many jobs are queued at once, at most; by default the partition's ``max_jobs``.
     :arg seconds: time limit of a job; by default the sum of its test cases' limits.
     :arg nodes: by default all nodes of the partition that are up.
-    :raises Fault: if there is no node or no test case, the scheduler is not Slurm, or the
-        reservation's name is not safe in a job script.
+    :raises Fault: if there is no node, or none of a name, or no test case, the scheduler is not
+        Slurm, or the reservation's name is not safe in a job script.
     """
     preflight.refuse_dry_run(arguments)
     if reservation and not is_shell_safe(reservation):
@@ -283,6 +283,7 @@ def create(
             f"system file without them, on a host of that cluster",
             code="scheduler.unsupported",
         )
+    check_named(nodes)
     chosen, skipped = (nodes, {}) if nodes else available(found, reservation)
     if not chosen:
         reasons = "; ".join(f"{node}: {why}" for node, why in skipped.items())
