@@ -352,6 +352,21 @@ def test_a_job_is_larger_than_its_partition(bed: Virtual):
     assert not bed.cluster.jobs()
 
 
+def test_a_partition_is_down(bed: Virtual):
+    """Slurm takes a job, and it would wait until somebody notices."""
+    bed.standin("quick")
+    bed.cluster.run("scontrol", "update", "PartitionName=cpu", "State=DOWN")
+    try:
+        done = bed.session("-n", PINGPONG, "-p", "quick", *QUICK)
+    finally:
+        bed.cluster.run("scontrol", "update", "PartitionName=cpu", "State=UP")
+    assert done.code == 1, done.output
+    lost = done.record("imb_p2p", "quick")
+    assert (lost["result"], lost["code"]) == ("error", "case.not-submitted")
+    assert "PartitionDown" in lost["reason"]
+    assert not bed.cluster.jobs()
+
+
 def test_a_job_waits_for_too_long(bed: Virtual):
     bed.standin("quick")
     held = ["-J", "#SBATCH --hold", "-S", "max_pending_time=3s"]

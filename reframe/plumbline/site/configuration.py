@@ -54,10 +54,10 @@ ALL_SCALES = "PLUMBLINE_ALL_SCALES"
 ON_NODE = "PLUMBLINE_ON_NODE"
 
 #: Reasons of Slurm for which ReFrame cancels a job, as it would wait until an administrator acts:
-#: ReFrame's own default, and that the partition, the QOS or the account can never give the nodes or
-#: the time that the job requests.
+#: ReFrame's own default, that the partition is down, and that the partition, the QOS or the account
+#: can never give the nodes or the time that the job requests.
 NEVER = (
-    "ReqNodeNotAvail",
+    *("ReqNodeNotAvail", "PartitionDown", "PartitionInactive"),
     *("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"),
     *("QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit"),
     *("AssocMaxNodePerJobLimit", "AssocMaxWallDurationPerJobLimit"),
