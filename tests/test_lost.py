@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import reframe
-from plumbline.site import lost, reframe_patches, slurm_jobs
+from plumbline.site import lost, reframe_patches, slurm, slurm_jobs
 from reframe.core import runtime
 from reframe.core.exceptions import JobError
 from reframe.core.launchers.local import LocalLauncher
@@ -608,21 +608,36 @@ def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "access",
-    [["--account=climate-prod", "--partition=q"], ["--partition=x", "-p", "q"], ["-p", "q,other"]],
+    ("access", "found"),
+    [
+        (["--account=climate-prod", "--partition=q"], ["n1", "n3"]),
+        (["--partition=x", "-p", "q"], ["n1", "n3"]),
+        (["-p", "q,other"], ["n1", "n3"]),
+        (["-p", "q", "--constraint=fast"], ["n3"]),
+        (["-p", "q", "--constraint=[fast*2]"], []),
+    ],
 )
-def test_nodes_of_slurms_partition_that_take_no_jobs(tmp_path: Path, monkeypatch, access: list):
-    (tmp_path / "nodes").write_text(
-        "NodeName=n1 State=DOWN+DRAIN Partitions=q,r Reason=fan State=IDLE [root@2026]\n"
-        "NodeName=n2 State=DOWN Partitions=x\n"
-        "NodeName=n3 State=IDLE+MAINTENANCE+RESERVED Partitions=q\n"
-        "NodeName=n4 State=DOWN Partitions=q\n"
-        "NodeName=n5 State=ALLOCATED Partitions=q\n"
-    )
-    # q is hidden.
-    listed = f'for n in ${{5:-1 2 3 4 5}}; do grep "NodeName=n*$n " {tmp_path}/nodes; done'
-    command(tmp_path / "scontrol", f"IFS=' ,'; [ $1 = --all ] && {listed}")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+def test_nodes_of_slurms_partition_that_take_no_jobs(monkeypatch, access: list, found: list):
+    shown = {
+        "n1": "State=DOWN+DRAIN Partitions=q,r Reason=fan State=IDLE [root@2026]",
+        "n2": "State=DOWN Partitions=x",
+        "n3": "State=IDLE+MAINTENANCE+RESERVED Partitions=q",
+        "n4": "State=DOWN Partitions=q",
+        "n5": "State=ALLOCATED Partitions=q",
+    }
+    listed = [
+        f"{name}|{'x' if name == 'n2' else 'q'}|1|4|1|1000|(null)|{features}|idle|none\n"
+        for name, features in zip(shown, ["ib", "fast", "ib,fast", "fast", "fast"], strict=True)
+    ]
+    monkeypatch.setattr(slurm, "capture", lambda *_, **__: "".join(listed))
+
+    def scontrol(*words: str) -> str:
+        # q is hidden.
+        assert words[:-1] == ("scontrol", "--all", "-o", "show", "node")
+        return "".join(f"NodeName={name} {shown[name]}\n" for name in words[-1].split(","))
+
+    monkeypatch.setattr(slurm_jobs, "command_output", scontrol)
+    reasons = {"n1": "n1 is DOWN+DRAIN: fan State=IDLE", "n3": "n3 is IDLE+MAINTENANCE+RESERVED"}
     # n4 is measured, as with --distribute=all.
-    found = slurm_jobs._unavailable(SimpleNamespace(access=access), ["n4"])
-    assert found == ["n1 is DOWN+DRAIN: fan State=IDLE", "n3 is IDLE+MAINTENANCE+RESERVED"]
+    unavailable = slurm_jobs._unavailable(SimpleNamespace(access=access), ["n4"])
+    assert unavailable == [reasons[name] for name in found]

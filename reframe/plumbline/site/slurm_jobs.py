@@ -15,6 +15,7 @@ from reframe.core.exceptions import JobError, SpawnedProcessError, SpawnedProces
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 
+from plumbline.core.errors import Fault
 from plumbline.core.process import last_line
 from plumbline.site import slurm
 from plumbline.site.lost import Lost, command_output, note, still_pending, why
@@ -182,14 +183,12 @@ def _end_preempted(job) -> None:
 
 def _unavailable(partition, measured: Collection[str]) -> list[str]:
     """Return the nodes of a ReFrame partition on Slurm that take no jobs now or are reserved, with
-    the reasons, except those that are measured."""
-    queues = {*slurm.named_partition(partition.access).split(",")}
-    nodes = [
-        fields["NodeName"]
-        for fields, _ in _nodes("")
-        if (queues == {""} or queues & {*fields.get("Partitions", "").split(",")})
-        and fields["NodeName"] not in measured
-    ]
+    the reasons, except those that are measured; none if it is not known which nodes it has."""
+    try:
+        selected = slurm.members(partition.access, slurm.nodes() or [])
+    except Fault:
+        return []
+    nodes = [name for name in selected if name not in measured]
     return _not_up(",".join(nodes), f"{_NOT_UP}|MAINT|RESERVED") if nodes else []
 
 
