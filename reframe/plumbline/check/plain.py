@@ -23,6 +23,7 @@ from plumbline.check.parameters import references
 from plumbline.check.result import CaseResult, Measurement, of_check, subject_of
 from plumbline.check.states import WARNINGS, Notice
 from plumbline.core import units
+from plumbline.core.errors import with_code
 from plumbline.core.text import base_name
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
@@ -42,7 +43,7 @@ def judge(check) -> None:
     :raises Failed: if a figure is outside its own reference or its baseline.
     :raises Waived: if waivers cover all of these figures.
     :raises Invalid: if a figure is a NaN, or one with a reference or a baseline was not measured,
-        its unit is not that of its baseline, or a rate is not positive or a time negative.
+        its unit is not that of these, or a rate is not positive or a time negative.
     """
     testcase = check, check.current_partition, check.current_environ
     if not is_compared(check):
@@ -57,6 +58,8 @@ def judge(check) -> None:
     undefined = {key.rpartition(":")[2] for key, (value, *_) in check.perfvalues.items()
                  if value != value}  # fmt: skip
     for notice in result.notices:
+        if notice.code == "figure.other-unit":
+            raise outcomes.Invalid(notice.detail, code=notice.code)
         if notice.code == "figure.not-evaluated":
             by = _reference(testcase, notice.figure)
             if by or notice.figure in undefined:
@@ -154,6 +157,8 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
         own = _of_reframe(check, variable, value, unit, status)
         if own.bounds and (notice := _other_unit(check, variable, unit)):
             result.notices.append(notice)
+            reason = with_code(notice.detail, notice.code)
+            own = dataclasses.replace(own, verdict="not-asserted", bounds=None, reason=reason)
         result.figures[figure] = Measurement([value], case, unit, headline=True)
         judged = _both(own, _of_baseline(case, variable, value, unit))
         if result.shared and not judged.reason:
@@ -271,6 +276,6 @@ def _other_unit(check, variable: str, unit: str) -> Notice | None:
         return None
     message = (
         f"performance variable {variable} is in {unit or 'no unit'}, its reference in {other[0]}: "
-        f"ReFrame compared the bare numbers"
+        f"ReFrame compares the bare numbers, so give the reference in the unit of the variable"
     )
     return Notice(WARNINGS, "figure.other-unit", message, variable, OF_CHECK)
