@@ -413,6 +413,24 @@ def test_a_check_without_a_parser(testbed: Testbed):
     assert {*done.codes} == {"check.not-loaded"}
 
 
+#: A check with a sanity function of its own, in place of that which reads the samples.
+SANE = """
+
+@rfm.simple_test
+class sane(Own):
+    @sanity_function
+    def ended(self):
+        return True
+"""
+
+
+def test_a_check_with_its_own_sanity_function(testbed: Testbed):
+    text = CHECKS.replace("import parameter", "import parameter, sanity_function")
+    done = Own(testbed, text + SANE).run()
+    assert (done.code, done.records) == (2, []) and "@sanity_function ended" in done.err
+    assert {*done.codes} == {"check.not-loaded"}
+
+
 def test_two_checks_declare_the_same():
     tables = load(Path(__file__).parents[1] / "reference")
     rate = MetricEntry.model_validate({"unit": "Mupdate/s", "class": "rate"})

@@ -28,6 +28,7 @@ from conftest import ROOT
 from plumbline.site import reframe_patches
 from reframe.core import config, fields, hooks, modules, pipeline, runtime, variables
 from reframe.core.backends import getlauncher, getscheduler
+from reframe.core.builtins import sanity_function
 from reframe.core.exceptions import (
     ConfigError,
     ExpectedFailureError,
@@ -255,6 +256,25 @@ def test_reference_of():
         assert reframe_patches.reference_of(check, "size") is None
     known = tuple(map(int, reframe.VERSION.split("."))) >= (4, 10)
     assert hasattr(RegressionTest, "_resolve_reference") == known
+
+
+def test_sanity_function():
+    """A derived class replaces it, also by another name."""
+
+    class Base(RegressionTest):
+        @sanity_function
+        def ran(self):
+            return True
+
+    class Derived(Base):
+        @sanity_function
+        def ended(self):
+            return True
+
+    found = [reframe_patches.sanity_function(cls.__new__(cls)) for cls in (Base, Derived)]
+    assert [function.__qualname__.rpartition(".")[2] for function in found] == ["ran", "ended"]
+    assert {function.__module__ for function in found} == {__name__}
+    assert reframe_patches.sanity_function(object()) is None
 
 
 #: What ReFrame raises, whether its comparison counts, and what then becomes of the case.

@@ -100,6 +100,13 @@ def _errors(check) -> Iterator[str]:
                 f"ReFrame: declare figures in `foms`, and write references into a table "
                 f"(docs/checks.md)"
             )
+    sanity = reframe_patches.sanity_function(check)
+    if sanity and not sanity.__module__.startswith("plumbline."):
+        yield (
+            f"@sanity_function {sanity.__name__}: it would replace that of Benchmark, which reads "
+            f"the samples: write parse(self, text) or verify(self, output), which raise ParseError "
+            f"(docs/checks.md)"
+        )
     if not check.tags & set(configuration.TAGS):
         yield f"no cost class; tag it with one of {', '.join(configuration.TAGS)}"
     if check.nodes < 0 or check.tasks_per_node < 1:

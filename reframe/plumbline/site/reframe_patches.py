@@ -617,6 +617,15 @@ def reference_of(check, variable: str) -> tuple | None:
     return getattr(found, "data", found)
 
 
+def sanity_function(check) -> Callable | None:
+    """Return the function that ReFrame calls in the sanity phase of a check, or ``None``.
+
+    Why: a derived class may have another one, also of another name, which replaces it.
+    Remove when: ReFrame has a public attribute for it.
+    """
+    return getattr(type(check), "_rfm_sanity", None)
+
+
 def parameter_values(check) -> Iterator[object]:
     """Yield the values of a test case's parameters.
 
