@@ -189,6 +189,12 @@ def test_its_figures_are_recorded(history: list[Done]):
     }
 
 
+def test_without_a_headline_its_first_figure_is_shown(history: list[Done]):
+    shown = [fom["metric"] for fom in history[0].record("mybench")["foms"] if fom["headline"]]
+    assert shown == ["updates"]
+    assert re.search(r"^mybench .* updates +2500 Mupdate/s ", history[0].out, re.M)
+
+
 def test_its_baseline_needs_no_check(own: Own, history: list[Done]):
     """Its rows have the class where their unit does not show it, so that commands which load no
     check, or other checks, can read them."""

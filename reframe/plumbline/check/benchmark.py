@@ -71,14 +71,19 @@ class Benchmark(Placed):
             # Others began to use the cores since the case was arranged.
             self.result.shared = True
             self.mark_busy()
-        # Reading them may choose the figures that are shown, such as the worst pair.
-        shown = {*self.headline}
+        # Reading them may choose the figures that are shown, such as the worst pair. One is always
+        # shown: a case that measured would not be in the table.
+        shown = {
+            figure
+            for figure in found
+            if {figure.variable, figure._replace(location="").variable} & {*self.headline}
+        } or {*list(found)[:1]}
         self.result.figures = {
             figure: Measurement(
                 values,
                 self.case_of(figure),
                 references().fom(self.benchmark, figure.metric).unit,
-                bool({figure.variable, figure._replace(location="").variable} & shown),
+                figure in shown,
                 self.across_of(figure),
             )
             for figure, values in found.items()
