@@ -679,6 +679,7 @@ def test_records_that_cannot_be_read_are_reported(slow):
         (["--ticket", "4711"], "input.wrong-option"),
         (["ID", *GIVEN, "--until", "2020-01-01"], "input.wrong-option"),
         (["ID", *GIVEN, "--until", "soon"], "input.wrong-option"),
+        (["ID", *GIVEN, "--format=json"], "input.wrong-option"),
         (["ID", *GIVEN, "--until", "900d"], "reference.wrong-waiver"),
         (["alder-nothing", *GIVEN], "input.unknown-name"),
         (["--system=elsewhere"], "history.nothing-selected"),

@@ -60,6 +60,8 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
         words = " ".join(wrong or ["--ticket"])
         state = "is missing" if names else "needs a FINDING, and none is given"
         raise WrongOption(f"{words}: {state}; `plumbline waive` lists findings")
+    if names and form != "text":
+        raise WrongOption(f"--format {form}: is of the list: give it without a FINDING")
     expires = _day(until) if until else None
     with History(source, say=warn) as history:
         now = datetime.datetime.now(datetime.timezone.utc)
