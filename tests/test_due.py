@@ -146,7 +146,7 @@ def test_a_sweep_that_cannot_be_read_does_not_stop_the_next(tmp_path, monkeypatc
         (folder / "sweep.json").write_text(content)
     found = due.select(sweep, datetime.timedelta(0), 3600)
     assert (found.nodes, [codes_in(line) for line in found.unread]) == (
-        ["n1"], [["input.unknown-name"]] * 2)  # fmt: skip
+        ["n1"], [["input.wrong-file"]] * 2)  # fmt: skip
 
 
 def test_an_enforced_weekly_screen_covers_all_and_takes_what_its_jobs_take(monkeypatch):

@@ -568,11 +568,16 @@ def test_a_sweep_of_what_is_not_there_is_refused(system: Testbed):
         done = swept_by("--system", name, partition)
         assert done.exit_code == 2 and (partition if name == "testbed" else name) in done.stderr
         assert codes_in(done.stderr)[0] in ("system.not-found", "input.unknown-name")
-    path = sweep.folder_of("lost").relative_to(paths.results()) / "sweep.json"
+    path = system.results / sweep.folder_of("damaged").relative_to(paths.results()) / "sweep.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
     for way in ("--resume", "--show"):
-        done = swept_by(way, "lost")
+        done = swept_by(way, "damagd")
         assert (done.exit_code, codes_in(done.stderr)) == (2, ["input.unknown-name"])
-        assert str(system.results / path) in done.stderr
+        assert "'damagd'" in done.stderr and "damaged?" in done.stderr
+        done = swept_by(way, "damaged")
+        assert (done.exit_code, codes_in(done.stderr)) == (2, ["input.wrong-file"])
+        assert str(path) in done.stderr
         done = swept_by(way, "lost", "--system=testbed")
         assert (done.exit_code, codes_in(done.stderr)) == (2, ["input.wrong-option"])
 

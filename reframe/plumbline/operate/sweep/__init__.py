@@ -25,7 +25,7 @@ import fasteners
 
 from plumbline.check import record, session_files
 from plumbline.core import files, paths
-from plumbline.core.errors import Fault, UnknownName, WrongOption
+from plumbline.core.errors import Fault, UnknownName, WrongFile, WrongOption
 from plumbline.core.process import is_shell_safe, one_line
 from plumbline.core.text import base_name, pluralize, suggest
 from plumbline.operate.sweep.nodes import available, check_named
@@ -105,16 +105,18 @@ class Sweep:
     def read(cls, folder: Path) -> Sweep:
         """Read the sweep of a folder.
 
-        :raises Fault: if there is none.
+        :raises Fault: if there is none, or its file is damaged.
         """
         path = folder / "sweep.json"
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise UnknownName(
+                f"{folder.parent}: no sweep {folder.name!r}; {suggest(folder.name, names())}"
+            ) from None
         except (OSError, ValueError, TypeError) as err:
             why = getattr(err, "strerror", None) or err
-            raise UnknownName(
-                f"{path}: is not a sweep: {why}; {suggest(folder.name, names())}"
-            ) from None
+            raise WrongFile(f"{path}: cannot be read: {why}: start a new sweep") from None
 
     def write(self) -> None:
         """Store it atomically."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 import numpy as np
 
 from plumbline.core import paths
-from plumbline.core.errors import Fault, UnknownName
+from plumbline.core.errors import Fault
 from plumbline.history.history import History
 from plumbline.history.rows import NodeRow
 from plumbline.history.series import Selection
@@ -127,7 +127,7 @@ def _earlier(sweep: Sweep) -> tuple[list[Sweep], list[str]]:
     for name in reversed(sweeps.names()):
         try:
             other = Sweep.read(sweeps.folder_of(name))
-        except UnknownName as fault:
+        except Fault as fault:
             unread.append(fault.coded())
             continue
         if (other.name, other.system, other.partition) == (name, sweep.system, sweep.partition):
