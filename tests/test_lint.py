@@ -164,6 +164,16 @@ SYSTEM_FAULTS = [
     (lambda c: extras(c)["placements"].append(["on-node"]), PLACEMENTS, "['on-node']"),
     (lambda c: extras(c)["placements"].append("numa-2-0"), PLACEMENTS, "domain 2"),
     (lambda c: extras(c)["placements"].append("gpu-b"), PLACEMENTS, "'gpu-b'"),
+    (
+        lambda c: partition(c)["devices"][0].update(num_device=2),
+        "partition batch: devices[0].num_device",
+        "num_devices?",
+    ),
+    (
+        lambda c: partition(c)["processor"]["topology"].update(cache=[]),
+        "partition batch: processor.topology.cache",
+        "caches?",
+    ),
     (lambda c: partition(c).pop("devices"), f"{BATCH} extras", "gpu_affinity has 2 "),
     (lambda c: extras(c)["gpu_affinity"].pop(), f"{BATCH} extras", "gpu_affinity has 1 "),
     (lambda c: extras(c)["gpu_affinity"][1].update(cpus="3"), f"{BATCH} extras", "GPU 1"),
@@ -178,7 +188,9 @@ SYSTEM_FAULTS = [
 
 def test_good_system():
     """Nothing is found where nothing is wrong."""
-    assert list(system.faults(somewhere())) == []
+    assert list(system.faults(content := somewhere())) == []
+    partition(content)["devices"][0].update(x_vendor="NVIDIA")
+    assert list(system.faults(content)) == []
 
 
 @pytest.mark.parametrize("folder", ["/scratch", "/.scratch", "//a", "/s/$USER", "$S", "${S}/a"])

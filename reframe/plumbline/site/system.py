@@ -30,12 +30,18 @@ from plumbline.software import providers
 #: What ReFrame's patterns admit. Its versions differ: docs/own-configuration.md.
 _NAME = "of letters, digits, _ and, in names and features, -, without a digit at the beginning"
 
+#: Of the keys in a part of a schema: a site's own begin with x_.
+_OWN_KEYS = {"additionalProperties": False, "patternProperties": {"^x_": {}}}
+
 
 @functools.cache
 def _schema() -> jsonschema.Draft7Validator:
     """Return the validator of ReFrame's schema, for the sections that a system file may have."""
     text = Path(reframe.schemas.__path__[0], "config.json").read_text(encoding="utf-8")
     whole = schema_with_later_names(json.loads(text))
+    # ReFrame admits any key there: with a misspelt `num_devices`, a node has one GPU.
+    for part in ("device_info", "topology_info"):
+        whole["defs"][part] |= _OWN_KEYS
     parts = {key: whole["properties"][key] for key in ("systems", "environments")}
     return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
 
