@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from plumbline.placement import binding, proof
 from plumbline.placement.binding import bind
 from plumbline.placement.placement import Layout, Task
 from plumbline.placement.proof import prove, read_tasks
-from plumbline.placement.topology import Topology, cpus_of_list
+from plumbline.placement.topology import Core, Topology, cpus_of_list
 from test_proof import CPUS, only, refused
 
 TASK = binding.WRAPPER
@@ -464,6 +465,21 @@ OBSTINATE = [
 
 def test_the_job_unsets_what_overrules_a_binding() -> None:
     assert {name for _, name, _ in OBSTINATE} == {*binding.OVERRULING}
+
+
+def test_overruled_has_all_that_the_job_and_task_sh_set() -> None:
+    """Also in lines that are continued; and all words of a task."""
+    core = Core((0,), 0, 0)
+    words = [
+        word.partition("=")[0]
+        for vendor in ("cuda", "rocm")
+        for word in binding.task_words(Layout("", (Task(0, (core,), None, (0,)),), vendor=vendor))
+        if "=" in word
+    ]
+    unset = {"MPICH_RANK_REORDER_METHOD", "BLIS_NUM_THREADS", "MV2_ENABLE_AFFINITY"}
+    found = binding.overruled()
+    assert {*words, *unset, *binding.RANKS, *binding.OVERRULING} <= found
+    assert all(re.fullmatch(r"\w+", name) for name in found)
 
 
 @pytest.mark.skipif(len(here().cores) < 2, reason="one core alone may be used")

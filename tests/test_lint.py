@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner
+from conftest import codes_in
 from plumbline.cli import main
 from plumbline.core import paths
 from plumbline.reference.registers import Tables
@@ -149,6 +150,13 @@ SYSTEM_FAULTS = [
         "True",
     ),
     (
+        lambda c: extras(c).update(
+            variants={"v": {"env_vars": {"KMP_AFFINITY": "compact"}, "conditions": {"a": "b"}}}
+        ),
+        f"{BATCH} extras.variants.v.env_vars",
+        "KMP_AFFINITY",
+    ),
+    (
         lambda c: extras(c).update(file_systems={"f": {"path": "/f", "nodelocal": True}}),
         f"{BATCH} extras.file_systems.f.nodelocal",
         "node_local?",
@@ -188,9 +196,23 @@ SYSTEM_FAULTS = [
 
 def test_good_system():
     """Nothing is found where nothing is wrong."""
-    assert list(system.faults(content := somewhere())) == []
+    content = somewhere()
+    assert list(system.faults(content)) == []
     partition(content)["devices"][0].update(x_vendor="NVIDIA")
     assert list(system.faults(content)) == []
+
+
+def test_variables_that_have_no_effect():
+    """They are no fault: plain ReFrame checks may need them."""
+    content = somewhere()
+    assert [*system.overruled_variables({"somewhere": content})] == []
+    partition(content)["env_vars"] = [["OMP_PLACES", "cores"], ["UCX_TLS", "rc"]]
+    environment(content)["env_vars"] = [["I_MPI_PIN_PROCESSOR_LIST", "0"]]
+    assert [*system.faults(content)] == []
+    lines = [*system.overruled_variables({"somewhere": content})]
+    assert [codes_in(line) for line in lines] == [["system.overruled-variable"]] * 2
+    assert "partition batch: env_vars: OMP_PLACES: " in lines[0]
+    assert "environment gcc: env_vars: I_MPI_PIN_PROCESSOR_LIST: " in lines[1]
 
 
 @pytest.mark.parametrize("folder", ["/scratch", "/.scratch", "//a", "/s/$USER", "$S", "${S}/a"])

@@ -391,6 +391,8 @@ def test_a_pattern_of_names():
         ({"unit": "s", "class": "time"}, {"reference": {"*": {"updates": (1, 0, None)}}}, "`foms`"),
         ({"unit": "s", "class": "time"}, {"require_reference": True}, "require_reference"),
         ({"unit": "s", "class": "time"}, {"perf_variables": {"extra": 1}}, "perf_variables"),
+        # A job's script or task.sh overrules it.
+        ({"unit": "s", "class": "time"}, {"env_vars": {"OMP_NUM_THREADS": 4}}, "OMP_NUM_THREADS"),
     ],
 )
 def test_a_wrong_declaration(foms: dict, others: dict, part: str):

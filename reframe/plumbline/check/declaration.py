@@ -18,7 +18,7 @@ from plumbline.core.errors import Fault
 from plumbline.core.text import suggest
 from plumbline.core.yamlfile import validated
 from plumbline.parse import Figure, Fom, Output
-from plumbline.placement import placement
+from plumbline.placement import binding, placement
 from plumbline.reference import tables
 from plumbline.reference.registers import MetricEntry
 from plumbline.site import configuration, reframe_patches
@@ -106,6 +106,11 @@ def _errors(check) -> Iterator[str]:
             f"@sanity_function {sanity.__name__}: it would replace that of Benchmark, which reads "
             f"the samples: write parse(self, text) or verify(self, output), which raise ParseError "
             f"(docs/checks.md)"
+        )
+    if found := sorted({*getattr(check, "env_vars", {})} & binding.overruled()):
+        yield (
+            f"env_vars: {', '.join(found)}: the job or task.sh sets or unsets it, so the program "
+            f"would not get it: choose another placement, or remove it (docs/launchers.md)"
         )
     if not check.tags & set(configuration.TAGS):
         yield f"no cost class; tag it with one of {', '.join(configuration.TAGS)}"

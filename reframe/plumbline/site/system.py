@@ -17,8 +17,9 @@ import reframe.core.backends as backends
 import reframe.schemas
 
 from plumbline.core import paths, schemas
+from plumbline.core.errors import with_code
 from plumbline.core.text import pluralize, suggest
-from plumbline.placement import placement
+from plumbline.placement import binding, placement
 from plumbline.placement.binding import LAUNCHERS
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
 from plumbline.reference.registers import Tables
@@ -143,6 +144,7 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
         yield (
             f"extras.rack_pattern: {pattern!r} is not a regular expression with a group, the rack"
         )
+    yield from _faults_of_variants(extras.get("variants", {}))
     placements = extras.get("placements", [])
     if not isinstance(placements, list):
         yield f"extras.placements: {placements!r} is not a list"
@@ -153,6 +155,39 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
             return
     if processor.get("topology"):
         yield from _faults_of_topology(processor, partition.get("devices", []), extras)
+
+
+#: Of a variable that Plumbline sets or unsets itself.
+_OVERRULED = "the job or task.sh sets or unsets it (docs/launchers.md, words before the program)"
+
+
+def _faults_of_variants(variants: dict) -> Iterator[str]:
+    for name, variant in variants.items():
+        if found := sorted({*variant.get("env_vars", {})} & binding.overruled()):
+            yield (
+                f"extras.variants.{name}.env_vars: {', '.join(found)}: {_OVERRULED}, so the "
+                f"variant would measure the same without it: remove it"
+            )
+
+
+def overruled_variables(systems: dict[str, dict]) -> Iterator[str]:
+    """Yield messages about variables that have no effect in the cases of a Benchmark. They are no
+    faults: a site's plain checks may need them.
+
+    :arg systems: name -> content of the system's file.
+    """
+    for name, content in systems.items():
+        (system,) = content["systems"]
+        places = {"": system}
+        places |= {f"partition {one['name']}: ": one for one in system["partitions"]}
+        places |= {f"environment {one['name']}: ": one for one in content.get("environments", [])}
+        for place, one in places.items():
+            if found := sorted({key for key, _ in one.get("env_vars", [])} & binding.overruled()):
+                yield with_code(
+                    f"{paths.systems().find(f'{name}.yaml')}: {place}env_vars: {', '.join(found)}: "
+                    f"{_OVERRULED}, so only your own ReFrame checks get it",
+                    "system.overruled-variable",
+                )
 
 
 def _unbound(partition: dict, environments: dict) -> Iterator[str]:

@@ -15,6 +15,8 @@ Memory is bound by ``numactl(8)`` under every launcher.
 
 from __future__ import annotations
 
+import functools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from plumbline.placement.binding.common import (
     NO_PAIRS,
     OVERRULING,
     RANKS,
+    WORDS,
     Binding,
     BindingError,
     PairBinding,
@@ -41,10 +44,21 @@ __all__ = [
     "PairBinding",
     "bind",
     "bind_pair",
+    "overruled",
 ]
 
 #: The task wrapper: it reports where the task runs, and becomes the program.
 WRAPPER = Path(__file__).parents[1] / "task.sh"
+
+
+@functools.cache
+def overruled() -> frozenset[str]:
+    """Return the variables that nobody can set for a program: the job or the wrapper sets or unsets
+    them."""
+    text = WRAPPER.read_text(encoding="utf-8").replace("\\\n", "")
+    lines = re.findall(r"^(?:unset|export) (.+)$", text, re.M)
+    of_wrapper = [word.partition("=")[0] for line in lines for word in line.split()]
+    return frozenset((*RANKS, *OVERRULING, *WORDS, *of_wrapper))
 
 
 def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Binding:

@@ -166,6 +166,13 @@ UNKNOWN_VENDOR = Refusal(
 REFUSED_BY_ALL = (SEVERAL_MEMORIES, UNKNOWN_VENDOR)
 
 
+#: Variables that the words set.
+WORDS = (
+    *("OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES"),
+    *("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+)
+
+
 def own_gpu_words(layout: Layout) -> tuple[str, ...]:
     """Return the word by which ``task.sh`` gives each task its own GPU, if each has one."""
     if not layout.own_gpus:
