@@ -120,6 +120,15 @@ def test_a_python_without_plumbline_is_refused(tmp_path: Path):
     done = started(sys.executable, "-S", "-c", SETTINGS, cwd=tmp_path)
     assert (done.returncode, codes_in(done.stderr)) == (2, ["session.python-lacks-package"])
     assert sys.executable in done.stderr and str(ROOT) in done.stderr
+    assert "pip install" in done.stderr
+
+
+def test_an_old_python_is_refused(tmp_path: Path):
+    """There, pip would refuse to install it."""
+    old = f"import sys; sys.version_info = (3, 9, 2); {SETTINGS}"
+    done = started(sys.executable, "-c", old, cwd=tmp_path)
+    assert (done.returncode, codes_in(done.stderr)) == (2, ["session.python-lacks-package"])
+    assert "make setup" in done.stderr and "pip install" not in done.stderr
 
 
 def test_env_sh_configures_the_reframe_of_a_module(tmp_path: Path):
