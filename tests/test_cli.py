@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import CHECKS, STANDINS, Testbed, asked, refused
+from conftest import CHECKS, STANDINS, Testbed, asked, codes_in, refused
 from halfway import PINGPONG
 from plumbline.operate import doctor
 
@@ -153,9 +153,20 @@ def test_doctor_prints_the_same_as_text(found: dict, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(doctor, "examine", lambda *_: found)
     done = asked("doctor")
     assert done.code == 0
+    # First what would not run, a line for each reason; then what would, a line for each check.
+    first, p2p, collective, *_, last = done.out.splitlines()
+    assert first.startswith("skip: imb_p2p, imb_collective @local:node+lacks: 18 test cases: ")
+    assert codes_in(first) == ["build.wheel-not-installed"]
+    assert p2p == "runs: imb_p2p @local:node+mpich: 4 test cases: 188 figures, 0 asserted"
+    assert "imb_collective @local:node+mpich: 14 test cases: " in collective
+    assert " 18 of 36 " in last
+
+
+def test_doctor_has_the_whole_name_of_a_single_case(found: dict, monkeypatch: pytest.MonkeyPatch):
+    cases = [case for case in found["cases"] if case["case"] == f"{CASE}+mpich"]
+    monkeypatch.setattr(doctor, "examine", lambda *_: {**found, "cases": cases})
+    done = asked("doctor")
     assert f"runs: {CASE}+mpich: 47 figures, 0 asserted" in done.out
-    assert f"skip: {CASE}+lacks: " in done.out
-    assert " 18 of 36 " in done.out.splitlines()[-1]
 
 
 def test_doctor_suggests_a_build_only_of_what_it_would_bring(found: dict):

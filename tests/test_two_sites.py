@@ -105,14 +105,16 @@ def test_from_nothing_to_a_plan(login_node: Testbed):
         done = login_node.asked(*command.split()[1:])
         assert done.code == 0, f"{command}\n{done.output}"
     # The plan: each case waits for the build alone.
-    planned = re.findall(r"^skip: (\w+).*\[([\w.-]+)\]$", done.out, re.M)
-    assert {code for _, code in planned} == {"build.not-built"}
-    assert not [name for name in SIX if not any(check.startswith(name) for check, _ in planned)]
-    assert f" of {len(planned)} test cases would run" in done.out
+    planned = re.findall(r"^skip: (.*) @\S+: (\d+) test cases: .* \[([\w.-]+)\]$", done.out, re.M)
+    assert {code for *_, code in planned} == {"build.not-built"}
+    checks = [check for names, *_ in planned for check in names.split(", ")]
+    assert not [name for name in SIX if not any(check.startswith(name) for check in checks)]
+    cases = sum(int(count) for _, count, _ in planned)
+    assert f" of {cases} test cases would run" in done.out
     again = login_node.asked("init", site)
     assert (again.code, again.codes) == (2, ["files.exists"])
     inventory = json.loads((login_node.systems / "inventory" / f"{site}.json").read_text())
-    assert len(inventory["cases"]) == len(planned)
+    assert len(inventory["cases"]) == cases
     check_files(login_node, site)
 
 

@@ -31,18 +31,8 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
         return
     for line in found["uncertain"]:
         warn(line)
-    if not found["machine"]:
-        echo(
-            f"the configuration of {found['system']} describes its nodes, so this host is not "
-            f"examined: `plumbline doctor --system local` does that\n"
-        )
-    for part in ("machine", "programs", "environments"):
-        if found[part]:
-            echo(format_table(found[part].items()) + "\n")
-    missing = "" if found["site"]["exists"] else " (does not exist)"
-    echo(f"the site's own files: {found['site']['folder']}{missing}")
-    echo(f"the shipped files: {found['site']['shipped']}")
-    for line in found["site"]["overrides"]:
+    # First what is to be done.
+    for line in found["misfits"]:
         echo(line)
     for line in found["cut off"]:
         echo(f"cut off: session {line}")
@@ -52,19 +42,49 @@ def doctor(system: str | None, checks: tuple[str, ...], form: str):
             f"that was killed: if none of {left['owner']} runs, remove it: "
             f"rm -r {shlex.quote(left['path'])}"
         )
-    for line in found["misfits"]:
+    cases = found["cases"]
+    for line in _lines(cases):
         echo(line)
-    cases = sorted(found["cases"], key=lambda case: not case["runs"])
-    for case in cases:
-        echo(_line(case))
+    echo()
+    for part in ("machine", "programs", "environments"):
+        if found[part]:
+            echo(format_table(found[part].items()) + "\n")
+    if not found["machine"]:
+        echo(
+            f"the configuration of {found['system']} describes its nodes, so this host is not "
+            f"examined: `plumbline doctor --system local` does that"
+        )
+    missing = "" if found["site"]["exists"] else " (does not exist)"
+    echo(f"the site's own files: {found['site']['folder']}{missing}")
+    echo(f"the shipped files: {found['site']['shipped']}")
+    for line in found["site"]["overrides"]:
+        echo(line)
     runs = sum(case["runs"] for case in cases)
-    say(f"{runs} of {pluralize(len(cases), 'test case')} would run")
+    others = "" if runs == len(cases) else "; why the others would not is at the beginning"
+    say(f"{runs} of {pluralize(len(cases), 'test case')} would run{others}")
 
 
-def _line(case: dict) -> str:
-    """Return whether a case would run, what it would measure, or why it would not."""
-    if case["runs"]:
-        figures = pluralize(case["figures"], "figure")
-        return f"runs: {case['case']}: {figures}, {case['asserted']} asserted"
-    reason = with_code(case["reason"] or "", case["code"])
-    return f"{case['result']}: {case['case']}: {reason}"
+def _lines(cases: list[dict]) -> list[str]:
+    """Return which cases would not run and why, a line for each reason, and then which would, a
+    line for each check; of each partition and environment."""
+    found: dict[tuple[str, str, str], list[dict]] = {}
+    for case in sorted(cases, key=lambda case: case["runs"]):
+        name, _, where = case["case"].rpartition(" @")
+        if case["runs"]:
+            key = "runs", name.split()[0], where
+        else:
+            key = case["result"], with_code(case["reason"] or "", case["code"]), where
+        found.setdefault(key, []).append(case)
+    lines = []
+    for (result, why, where), group in found.items():
+        what = group[0]["case"]
+        if len(group) > 1:
+            checks = dict.fromkeys(case["case"].split()[0] for case in group)
+            what = f"{', '.join(checks)} @{where}: {len(group)} test cases"
+        if result == "runs":
+            figures, asserted = (
+                sum(case[key] for case in group) for key in ("figures", "asserted")
+            )
+            why = f"{pluralize(figures, 'figure')}, {asserted} asserted"
+        lines.append(f"{result}: {what}: {why}")
+    return lines

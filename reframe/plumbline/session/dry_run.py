@@ -42,7 +42,7 @@ class DryRun:
         self.metrics.update(figure.metric for figure, _ in measured.expected)
         if fields.result == "pass":
             self.placeholders.update(
-                f"{placeholder}: {why.coded().removeprefix(f'{measured.program}: ')}"
+                f"{placeholder}: {why.coded()}"
                 for placeholder, why in measured.placeholders.items()
             )
 

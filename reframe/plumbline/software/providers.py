@@ -318,11 +318,12 @@ def _from_spack(program: str, which: _Which, environment: str, manager: str) -> 
         (known,) = environments.find(environment)
         reason = builds.why_unusable(known)
     except Fault as err:
-        raise NotProvided(f"{program}: {err}", code="build.not-built") from None
+        raise NotProvided(str(err), code="build.not-built") from None
     found = builds.find_built(known)
     if reason or found is None:
         raise NotProvided(
-            f"{program}: {reason or 'it is not built'}: run `plumbline build {known.name}`",
+            f"{reason or f'Spack environment {known.name} is not built'}: run `plumbline build "
+            f"{known.name}`",
             code="build.not-built",
         )
     path = program_in(found.view, program)
@@ -344,7 +345,7 @@ def _from_spack(program: str, which: _Which, environment: str, manager: str) -> 
     try:
         node, mpi = found.package_of(path)
     except Fault as err:
-        raise NotProvided(f"{program}: {err}", code="build.not-built") from None
+        raise NotProvided(str(err), code="build.not-built") from None
 
     def beside_mpi(name: str) -> str | None:
         of_mpi = shutil.which(name, path=str(found.prefix_of(mpi) / "bin")) if mpi else None
