@@ -44,7 +44,8 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
             return None
 
     wanted = spack_environments(names)
-    say(f"{pluralize(len(wanted), 'environment')}, about a minute each")
+    # docs/environments.md has the times of all shipped ones.
+    say(f"{pluralize(len(wanted), 'environment')}, one to three minutes each")
     with spack.locked(say):
         spack.bootstrap(say)
         builder.index(say)

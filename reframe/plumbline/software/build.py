@@ -282,7 +282,7 @@ def _solve(
         own = environments.read_lock(folder / LOCK)
         if environment.outdated(own, *detected) is None:
             return own
-    report(f"{environment.name}: {reason}: concretizing, which takes a minute")
+    report(f"{environment.name}: {reason}: concretizing, which takes one to three minutes")
     return concretize(environment, folder, log, report)
 
 
