@@ -238,6 +238,20 @@ def test_a_facility_adds_patterns_of_its_own(tmp_path: Path, monkeypatch) -> Non
     assert (notice.state, notice.code, notice.source) == ("warnings", "stderr.fan", "us")
 
 
+def test_each_pattern_has_a_remedy_of_its_own(tmp_path: Path, monkeypatch) -> None:
+    """A facility's may have one too."""
+    shipped = states.patterns(paths.reference())
+    assert len({pattern.remedy for pattern in shipped}) == len(shipped)
+    own = tmp_path / "reference" / "stderr.yaml"
+    own.parent.mkdir()
+    rest = "regex: x, meaning: y, source: z"
+    own.write_text(f"- {{id: fan, {rest}}}\n- {{id: pump, remedy: Call us., {rest}}}\n")
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
+    found = states.reasons(paths.reference())
+    assert found["stderr.pump"].remedy == "Call us. Source of the words: z."
+    assert "logs" in found["stderr.fan"].remedy
+
+
 @pytest.mark.parametrize(
     ("text", "place", "code"),
     [

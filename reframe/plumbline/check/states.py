@@ -63,6 +63,7 @@ class Pattern(Strict):
     id: Annotated[str, pydantic.Field(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
     regex: re.Pattern
     meaning: Text
+    remedy: Text = "Look at the node's logs and counters; the warning names the node."
     source: Text
 
     @pydantic.field_validator("regex", mode="before")
@@ -96,10 +97,10 @@ def reasons(folder: Folder) -> dict[str, Reason]:
 
     :raises Fault: as :func:`patterns`.
     """
-    remedy = "Look at the node's logs and counters; the warning names the node. Source of the words"
     return {
         code_of(pattern): Reason(
-            f"Standard error: {pattern.meaning}.", f"{remedy}: {pattern.source}."
+            f"Standard error: {pattern.meaning}.",
+            f"{pattern.remedy} Source of the words: {pattern.source}.",
         )
         for pattern in patterns(folder)
     }
