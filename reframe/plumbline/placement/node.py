@@ -199,7 +199,9 @@ def _compare_numbers(described: NodeDescription, node: NodeReport) -> Iterator[s
 def _compare_gpus(described: NodeDescription, node: NodeReport) -> Iterator[str]:
     domains = described.gpu_domains()
     if node.gpus and len(node.gpus) != len(domains):
-        yield f"devices has {len(domains)} GPUs, but the node has {len(node.gpus)}"
+        hidden = described.extras.get("detect") and len(node.gpus) > len(domains)
+        cause = ": a control group may hide the others, so request all of them" if hidden else ""
+        yield f"devices has {len(domains)} GPUs, but the node has {len(node.gpus)}{cause}"
         return
     for number, (domain, (bus, found)) in enumerate(zip(domains, node.gpus, strict=False)):
         if None not in (domain, found) and domain != found:

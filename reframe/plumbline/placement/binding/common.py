@@ -158,7 +158,9 @@ SEVERAL_MEMORIES = Refusal(
 )
 UNKNOWN_VENDOR = Refusal(
     "the vendor of the GPUs is not known: set the arch of the partition's devices (sm_..., "
-    "gfx...); on a machine that is detected, nvidia-smi or amd-smi does not report it",
+    "gfx...). On a machine that is detected, nvidia-smi, rocm-smi or amd-smi does not list them: "
+    "it fails, or a container or the job's control group hides them (request GPUs, such as "
+    "--gpus-per-node=N with Slurm or --gpus=all with Docker)",
     "the partition's devices have no arch",
 )
 
