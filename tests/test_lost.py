@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import reframe
-from plumbline.site import lost, reframe_patches, slurm, slurm_jobs
+from plumbline.site import job_patches, lost, slurm, slurm_jobs
 from reframe.core import runtime
 from reframe.core.exceptions import JobError
 from reframe.core.launchers.local import LocalLauncher
@@ -65,7 +65,7 @@ def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jo
     for watched in (SlurmJobScheduler, scheduler):
         monkeypatch.setattr(watched, "poll", inspect.unwrap(watched.poll))
     if scheduler in reason_of:
-        reframe_patches.wrap_poll(scheduler, lost._reporting("IT", reason_of[scheduler]))
+        job_patches.wrap_poll(scheduler, lost._reporting("IT", reason_of[scheduler]))
     else:
         slurm_jobs.watch()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -242,7 +242,7 @@ def test_a_scheduler_that_hangs_ends_no_job(tmp_path: Path, monkeypatch, schedul
     job = job_of(scheduler, tmp_path, monkeypatch)
     job.scheduler._submit_timeout = 0.1
     job.scheduler._max_sacct_failures = 0
-    reframe_patches.update_job(job, submit_time=0, state="RUNNING")
+    job_patches.update_job(job, submit_time=0, state="RUNNING")
     # The controller hangs, too.
     for name in (program, "scontrol"):
         command(tmp_path / name, HANGS)
@@ -290,7 +290,7 @@ def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, words: str, c
 def test_a_job_beside_one_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, code: int):
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     neighbour = copy.copy(job)
-    reframe_patches.update_job(neighbour, jobid="9")
+    job_patches.update_job(neighbour, jobid="9")
     alone = f'*"stat 8") echo No unfinished job found >&2; exit {code};; *"stat 9") echo RUN;;'
     both = f"echo '9 user RUN batch'; echo 'Job <8> is not found' >&2; exit {code}"
     command(tmp_path / "bjobs", f'case "$*" in {alone} *jobid*) {both};; esac')
@@ -314,10 +314,10 @@ def test_a_job_beside_one_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, co
 )
 def test_a_job_of_lsf_that_waits_too_long(tmp_path: Path, monkeypatch, stat: str, limit, late):
     monkeypatch.setattr(LsfJobScheduler, "cancel", inspect.unwrap(LsfJobScheduler.cancel))
-    reframe_patches.cancel_by_bkill()
+    job_patches.cancel_by_bkill()
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     job.max_pending_time = limit
-    reframe_patches.update_job(job, submit_time=time.time() - 60)
+    job_patches.update_job(job, submit_time=time.time() - 60)
     listed = f'*jobid*) echo "8 user {stat} batch";; *"-o stat 8") echo {stat};;'
     command(tmp_path / "bjobs", f'case "$*" in {listed} esac')
     command(tmp_path / "bkill", "echo 'Failed in an LSF library call' >&2; exit 255")
@@ -336,8 +336,8 @@ def test_a_job_of_lsf_that_reframe_takes_for_ended(tmp_path: Path, monkeypatch, 
     """In states that it does not know; or with a number that bjobs(1) has cut to seven digits."""
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     neighbour = copy.copy(job)
-    reframe_patches.update_job(job, jobid="12345678", state="PENDING")
-    reframe_patches.update_job(neighbour, jobid="9")
+    job_patches.update_job(job, jobid="12345678", state="PENDING")
+    job_patches.update_job(neighbour, jobid="9")
 
     def answers(stat: str) -> None:
         whole = f'echo "1234567 user {stat} batch"; echo "9 user {stat} batch"'
@@ -366,7 +366,7 @@ def test_a_job_of_lsf_is_cancelled_by_its_own_command(tmp_path: Path, monkeypatc
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     lost.watch()
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
-    reframe_patches.update_job(job, submit_time=0)
+    job_patches.update_job(job, submit_time=0)
     command(tmp_path / "bkill", f'echo "$*" >{tmp_path}/killed')
     job.cancel()
     assert (tmp_path / "killed").read_text() == "8\n" and not lost.notes
@@ -400,7 +400,7 @@ def test_a_job_without_output_that_pbs_no_longer_has(tmp_path: Path, monkeypatch
     """It was deleted before it ran. Its neighbour runs, though ReFrame has it as completed."""
     job = job_of(PbsJobScheduler, tmp_path, monkeypatch)
     neighbour = copy.copy(job)
-    reframe_patches.update_job(neighbour, jobid="9.pbs01")
+    job_patches.update_job(neighbour, jobid="9.pbs01")
     (tmp_path / "job.out").unlink()
     command(tmp_path / "qstat", '[ "$*" = "-f 9.pbs01" ] || exit 153')
     for _ in range(lost.MISSES):
@@ -417,7 +417,7 @@ def test_a_job_beside_one_that_pbs_no_longer_has(tmp_path: Path, monkeypatch, sc
     as the job writes them."""
     job = job_of(scheduler, tmp_path, monkeypatch)
     neighbour = copy.copy(job)
-    reframe_patches.update_job(neighbour, jobid="9.pbs01")
+    job_patches.update_job(neighbour, jobid="9.pbs01")
     running = "Job Id: 9.pbs01\\n    job_state = R\\n    exec_host = n1/0*4\\n"
     listed = json.dumps({"Jobs": {"9.pbs01": {"job_state": "R", "exec_host": "n1/0*4"}}})
     command(
@@ -438,7 +438,7 @@ def test_a_job_of_pbs_in_a_state_that_reframe_does_not_know(tmp_path: Path, monk
     """M is that of a job at another server, which `qstat -f` asks; U that of a suspended one."""
     job = job_of(PbsProJobScheduler, tmp_path, monkeypatch)
     neighbour = copy.copy(job)
-    reframe_patches.update_job(neighbour, jobid="9.pbs01")
+    job_patches.update_job(neighbour, jobid="9.pbs01")
     unknown = json.dumps({"Jobs": {"8.pbs01": {"job_state": state}}})
     ended = json.dumps({"Jobs": {"9.pbs01": {"job_state": "F", "Exit_status": 3}}})
     both = json.dumps({"Jobs": json.loads(unknown)["Jobs"] | json.loads(ended)["Jobs"]})
@@ -475,7 +475,7 @@ exit 1"""
 def slurm_job(tmp_path: Path, monkeypatch) -> Job:
     """A job that squeue(1) listed as running, where Slurm has no accounting."""
     job = job_of(SqueueJobScheduler, tmp_path, monkeypatch)
-    reframe_patches.update_job(job, submit_time=0)
+    job_patches.update_job(job, submit_time=0)
     command(tmp_path / "squeue", "echo '8|RUNNING|n1|None'")
     command(tmp_path / "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     job.scheduler.poll(job)
@@ -540,7 +540,7 @@ def test_a_job_that_slurms_accounting_has_as_preempted(
     monkeypatch.setattr(runtime, "temp_environment", lambda **_: contextlib.nullcontext())
     job = job_of(SlurmJobScheduler, tmp_path, monkeypatch)
     job.scheduler._pending_job_reason_poll_freq = 10
-    reframe_patches.update_job(job, submit_time=0)
+    job_patches.update_job(job, submit_time=0)
     printed = "8|PREEMPTED|0:0|1700000000|n1"
     command(tmp_path / "sacct", f"echo 'JobID|State|ExitCode|End|NodeList'; echo '{printed}'")
     command(tmp_path / "scontrol", scontrol)
@@ -555,7 +555,7 @@ def test_a_job_without_slurms_accounting(tmp_path: Path, monkeypatch, sacct: str
     monkeypatch.setattr(runtime, "temp_environment", lambda **_: contextlib.nullcontext())
     job = job_of(SlurmJobScheduler, tmp_path, monkeypatch)
     job.scheduler._max_sacct_failures = 0
-    reframe_patches.update_job(job, submit_time=0)
+    job_patches.update_job(job, submit_time=0)
     monkeypatch.setenv("PATH", str(tmp_path))
     if sacct:
         command(tmp_path / "sacct", sacct)
@@ -569,7 +569,7 @@ def test_a_job_without_slurms_accounting(tmp_path: Path, monkeypatch, sacct: str
 
 @pytest.mark.parametrize(("cancels", "state"), [(False, "COMPLETED"), (True, "CANCELLED")])
 def test_a_job_that_slurm_has_forgotten(tmp_path: Path, slurm_job: Job, cancels: bool, state: str):
-    reframe_patches.update_job(slurm_job, is_cancelling=cancels)
+    job_patches.update_job(slurm_job, is_cancelling=cancels)
     for name in ("squeue", "scontrol"):
         command(tmp_path / name, UNKNOWN)
     slurm_job.scheduler.poll(slurm_job)

@@ -1,6 +1,6 @@
 """Each part of ReFrame that is replaced or reached for: that it is still there, that replacing it
 does what it is for, and that ReFrame does not do so by itself. A test for each function of
-``plumbline.site.reframe_patches``, of the same name."""
+``plumbline.site.reframe_patches``, of the same name; ``test_job_patches.py`` has the others."""
 
 from __future__ import annotations
 
@@ -23,28 +23,21 @@ from types import SimpleNamespace
 
 import pytest
 import reframe
-import reframe.utility.osext as osext
+import test_job_patches
 from conftest import ROOT
-from plumbline.site import reframe_patches
+from plumbline.site import job_patches, reframe_patches
 from reframe.core import config, fields, hooks, modules, pipeline, runtime, variables
-from reframe.core.backends import getlauncher, getscheduler
 from reframe.core.builtins import sanity_function
 from reframe.core.exceptions import (
     ConfigError,
     ExpectedFailureError,
-    JobError,
     PerformanceError,
     SkipTestError,
-    SpawnedProcessError,
-    SpawnedProcessTimeout,
     UnexpectedSuccessError,
 )
 from reframe.core.fixtures import FixtureSpace
 from reframe.core.pipeline import RegressionTest
-from reframe.core.schedulers import Job, local, lsf, pbs
-from reframe.core.schedulers.lsf import LsfJobScheduler
-from reframe.core.schedulers.pbs import PbsJobScheduler
-from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
+from reframe.core.schedulers import local
 from reframe.core.warnings import (
     ReframeDeprecationWarning,
     suppress_deprecations,
@@ -54,16 +47,17 @@ from reframe.frontend import executors
 from reframe.frontend.executors import policies
 from reframe.frontend.loader import RegressionCheckLoader
 
-MODULE = Path(reframe_patches.__file__)
-FUNCTIONS = {
+MODULES = [reframe_patches, job_patches]
+PUBLIC = {
     name: found
-    for name, found in vars(reframe_patches).items()
-    if inspect.isfunction(found) and found.__module__ == reframe_patches.__name__
+    for module in MODULES
+    for name, found in vars(module).items()
+    if inspect.isfunction(found)
+    and found.__module__ == module.__name__
+    and name[0] != "_"
+    # What the others are made with.
+    and found is not reframe_patches.replaces
 }
-PUBLIC = sorted(name for name in FUNCTIONS if not name.startswith("_"))
-SCHEDULERS = [
-    SlurmJobScheduler, SqueueJobScheduler, LsfJobScheduler, *reframe_patches.pbs_schedulers(),
-]  # fmt: skip
 
 #: Checks of one session: what each test case does is its name.
 CHECKS = """\
@@ -174,15 +168,6 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config._SiteConfig, "select_subconfig", select)
     for module in (variables, fields):
         monkeypatch.setattr(module, "user_deprecation_warning", user_deprecation_warning)
-    for scheduler in SCHEDULERS:
-        monkeypatch.setattr(scheduler, "poll", inspect.unwrap(scheduler.poll))
-        monkeypatch.setattr(scheduler, "get_option", lambda *_: ())
-
-
-def job_of(scheduler: type) -> Job:
-    job = Job.create(scheduler(), getlauncher("local")(), name="job", workdir=".")
-    job.scheduler._submit_timeout = None
-    return job
 
 
 # -- the module ------------------------------------------------------------------------------
@@ -192,7 +177,7 @@ def job_of(scheduler: type) -> Job:
 def test_says_why_and_until_when(name: str):
     found = dict(
         line.strip().split(": ", 1)
-        for line in inspect.getdoc(FUNCTIONS[name]).splitlines()
+        for line in inspect.getdoc(PUBLIC[name]).splitlines()
         if line.startswith(("Why: ", "Differs: ", "Remove when: "))
     )
     assert [name for name in found if name != "Differs"] == ["Why", "Remove when"]
@@ -308,7 +293,8 @@ def test_judge_after_performance(monkeypatch: pytest.MonkeyPatch, raised, compar
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_has_a_test(name: str):
-    assert callable(globals().get(f"test_{name}"))
+    tests = globals() | vars(test_job_patches)
+    assert callable(tests.get(f"test_{name}"))
 
 
 #: Names with an underscore that are documented: of named tuples and of the standard library.
@@ -362,11 +348,12 @@ def test_what_counts_as_reaching(source: str, found: int):
 
 def test_nothing_else_reaches_into_reframe():
     files = [*ROOT.glob("reframe/**/*.py"), *ROOT.glob("checks/*.py")]
-    assert len(files) > 100 and MODULE in files
+    allowed = {Path(module.__file__) for module in MODULES}
+    assert len(files) > 100 and allowed < {*files}
     found = {
         f"{path.relative_to(ROOT)}:{line}": text
         for path in files
-        if path != MODULE
+        if path not in allowed
         for line, text in reaches(ast.parse(path.read_text(encoding="utf-8")))
     }
     assert found == {}
@@ -584,183 +571,6 @@ def test_postpone_skips(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     assert (check.valid_systems, check.valid_prog_environs) == (["here"], ["*"])
     with pytest.raises(SkipTestError, match="no GPU"):
         check.setup(None, None)
-
-
-def test_cancel_options():
-    schema = Path(reframe.__file__).with_name("schemas").joinpath("config.json").read_text()
-    options = reframe_patches.cancel_options(["PartitionConfig"])
-    assert options == (
-        {"slurm_job_cancel_reasons": ["PartitionConfig"]}
-        if "slurm_job_cancel_reasons" in schema
-        else {}
-    )
-
-
-@pytest.mark.parametrize("listed", [None, {"7": ["ReqNodeNotAvail, and more"]}])
-def test_ask_why_jobs_wait(plain, monkeypatch: pytest.MonkeyPatch, listed: dict | None):
-    """A job that waits is cancelled for its reason, and no version of ReFrame fails on it."""
-    if reframe.VERSION == "4.9.3":
-        pytest.skip("it asks for each job alone")
-    own = SlurmJobScheduler._cancel_if_blocked
-    monkeypatch.setattr(SlurmJobScheduler, "_cancel_if_blocked", own)
-    done = SimpleNamespace(stdout="7|ReqNodeNotAvail, and more\n8|Priority\n")
-    monkeypatch.setattr(osext, "run_command", lambda *_, **__: done)
-    monkeypatch.setattr(SlurmJobScheduler, "cancel_many", lambda self, jobs: cancelled.extend(jobs))
-    cancelled: list = []
-    jobs = [job_of(SlurmJobScheduler) for _ in range(2)]
-    for number, job in enumerate(jobs):
-        job.scheduler._cancel_reasons = ["ReqNodeNotAvail"]
-        job.scheduler._squeue = "squeue"
-        reframe_patches.update_job(job, jobid=str(7 + number), state="PENDING")
-    fails = reframe.VERSION in (["4.10.1"] if listed is None else ["4.10.0"])
-    with pytest.raises((KeyError, AttributeError)) if fails else contextlib.nullcontext():
-        jobs[0].scheduler._cancel_if_blocked(jobs, listed)
-    cancelled.clear()
-    reframe_patches.ask_why_jobs_wait()
-    jobs[0].scheduler._cancel_if_blocked(jobs, listed)
-    assert [job.jobid for job in cancelled] == ["7"]
-    assert "ReqNodeNotAvail" in str(jobs[0].exception) and jobs[1].exception is None
-
-
-def test_pbs_schedulers():
-    """ReFrame's own if it has both, each registered under its name, with a poll to be wrapped."""
-    own = [getattr(pbs, name, None) for name in ("PbsJobScheduler", "PbsProJobScheduler")]
-    assert all("poll" in vars(scheduler) for scheduler in own)
-    assert [*reframe_patches.pbs_schedulers()] == own
-    assert [getscheduler(name) for name in ("pbs", "pbspro")] == own
-
-
-def test_cancel_by_bkill(plain, monkeypatch: pytest.MonkeyPatch):
-    """ReFrame itself calls the command of PBS."""
-    monkeypatch.setattr(LsfJobScheduler, "cancel", inspect.unwrap(LsfJobScheduler.cancel))
-    called: list = []
-    monkeypatch.setattr(osext, "run_command", lambda command, **_: called.append(command))
-    monkeypatch.setattr(pbs, "_run_strict", osext.run_command)
-    job = job_of(LsfJobScheduler)
-    reframe_patches.update_job(job, jobid="7", submit_time=0, cancelled=False)
-    job.scheduler._submit_timeout = None
-    job.cancel()
-    assert called == ["qdel 7"]
-    reframe_patches.update_job(job, cancelled=False)
-    reframe_patches.cancel_by_bkill()
-    job.cancel()
-    assert called[1:] == [["bkill", "7"]] and job.cancelled
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_report_failed_cancels(plain, monkeypatch: pytest.MonkeyPatch, scheduler: type):
-    """ReFrame itself would raise the error."""
-    monkeypatch.setattr(Job, "cancel", inspect.unwrap(Job.cancel))
-
-    def cancel(*_):
-        raise SpawnedProcessError("qdel 7", "", "has finished", 35)
-
-    monkeypatch.setattr(scheduler, "cancel", cancel)
-    job = job_of(scheduler)
-    reframe_patches.update_job(job, jobid="7")
-    with pytest.raises(SpawnedProcessError):
-        job.cancel()
-    reported: list = []
-    reframe_patches.report_failed_cancels(lambda *failed: reported.append(failed))
-    job.cancel()
-    ((reported_job, err),) = reported
-    assert reported_job is job and err.exitcode == 35
-
-
-@pytest.mark.parametrize("run", [osext.run_command, pbs._run_strict, lsf._run_strict])
-def test_time_limit(run):
-    """Of commands that have none of their own, also where ReFrame has the function as another."""
-    with reframe_patches.time_limit(0.1):
-        with pytest.raises(SpawnedProcessTimeout):
-            run("sleep 3600")
-        assert run("echo done", timeout=None).stdout == "done\n"
-    assert osext.run_command.__defaults__ == (False, None)
-
-
-@pytest.mark.parametrize(("seconds", "minutes"), [(30, 1), (60, 1), (61, 2), (90, 2), (None, None)])
-def test_limit_in_whole_minutes(plain, monkeypatch: pytest.MonkeyPatch, seconds, minutes):
-    own = inspect.unwrap(LsfJobScheduler.emit_preamble)
-    monkeypatch.setattr(LsfJobScheduler, "emit_preamble", own)
-
-    def limits() -> list[str]:
-        job = job_of(LsfJobScheduler)
-        job.time_limit = seconds
-        return [line for line in job.scheduler.emit_preamble(job) if "-W" in line]
-
-    given = limits()
-    assert given == ([f"#BSUB -W {seconds // 60}"] if seconds else [])
-    reframe_patches.limit_in_whole_minutes()
-    assert limits() == ([f"#BSUB -W {minutes}"] if minutes else [])
-
-
-def test_limit_bsub(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """It waits for as long as LSF is down."""
-    monkeypatch.setattr(LsfJobScheduler, "submit", inspect.unwrap(LsfJobScheduler.submit))
-    (tmp_path / "bsub").write_text("#!/bin/sh\nexec sleep 3600\n")
-    (tmp_path / "bsub").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.chdir(tmp_path)
-    job = job_of(LsfJobScheduler)
-    Path(job.script_filename).touch()
-    job.scheduler._submit_timeout = 0.1
-    reframe_patches.limit_bsub()
-    with pytest.raises(SpawnedProcessTimeout):
-        job.submit()
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_wrap_poll(plain, monkeypatch: pytest.MonkeyPatch, scheduler: type):
-    polled, own = [], []
-    monkeypatch.setattr(scheduler, "poll", lambda self, *jobs: own.append(jobs))
-    reframe_patches.wrap_poll(scheduler, lambda one, jobs, poll: polled.append((one, jobs, poll())))
-    job = job_of(scheduler)
-    job.scheduler.poll(None, job)
-    assert polled == [(job.scheduler, [job], None)] and own == [(job,)]
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_update_job(plain, scheduler: type):
-    job = job_of(scheduler)
-    found = {"jobid": "7", "exitcode": 3, "submit_time": time.time(), "exception": JobError("lost")}
-    reframe_patches.update_job(job, state="COMPLETED", **found)
-    assert {name: getattr(job, name) for name in found} == found
-    assert job.state == "COMPLETED"
-    if issubclass(scheduler, PbsJobScheduler):
-        reframe_patches.update_job(job, completed=True)
-    with pytest.raises(JobError, match="lost"):
-        job.finished()
-    with pytest.raises(AttributeError):
-        reframe_patches.update_job(job, node="n1")
-
-
-def test_node_spec(plain):
-    job = job_of(SlurmJobScheduler)
-    assert reframe_patches.node_spec(job) == "" and job.nodelist == []
-    reframe_patches.update_job(job, nodespec="n[1-2]")
-    assert reframe_patches.node_spec(job) == "n[1-2]" and job.nodelist == []
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_at_submission(plain, monkeypatch: pytest.MonkeyPatch, wanted: bool):
-    submitted, called = [], []
-    monkeypatch.setattr(SlurmJobScheduler, "submit", lambda self, job: submitted.append(job))
-    job = job_of(SlurmJobScheduler)
-    fields = {*vars(job)}
-    reframe_patches.at_submission(job, lambda: called.append(1) or wanted)
-    job.submit()
-    assert called == [1] and submitted == [job] * wanted
-    # Once: nothing of it is left in what ReFrame stores of the job.
-    assert {*vars(job)} == fields
-    job.submit()
-    assert called == [1]
-
-
-def test_share_job(plain):
-    first, second = (RegressionTest.__new__(RegressionTest) for _ in range(2))
-    first._job, second._job = job_of(SlurmJobScheduler), None
-    assert second.job is None
-    reframe_patches.share_job(second, first)
-    assert second.job is first.job is not None
 
 
 # -- checks ----------------------------------------------------------------------------------

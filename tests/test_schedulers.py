@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from plumbline.site import launchers, lost, reframe_patches, schedulers
+from plumbline.site import job_patches, launchers, lost, schedulers
 from reframe.core.exceptions import JobError
 from reframe.core.schedulers import Job
 
@@ -116,7 +116,7 @@ def test_a_job_that_ends_without_a_node_that_failed(flux, monkeypatch):
 def test_a_job_that_waits_too_long_is_cancelled(flux, monkeypatch, state, limit, late):
     job = job_of(flux, "true")
     job.max_pending_time = limit
-    reframe_patches.update_job(job, submit_time=job.submit_time - 60)
+    job_patches.update_job(job, submit_time=job.submit_time - 60)
     monkeypatch.setenv("STANDIN_STATE", state)
     flux.poll(job)
     assert (job.cancelled, isinstance(job.exception, JobError)) == (late, late)

@@ -27,7 +27,7 @@ from plumbline.check.result import key_of, of_check
 from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize, suggest
 from plumbline.placement import proof
-from plumbline.site import reframe_patches
+from plumbline.site import job_patches, reframe_patches
 from plumbline.software import providers
 
 #: Script of side A next to the job script, which starts both sides.
@@ -235,7 +235,7 @@ class Duet:
                     f"{len(turns[1]) // 2}), so they cannot take turns: compare sessions instead",
                     code="duet.not-possible",
                 )
-            reframe_patches.at_submission(other.job, lambda: False)
+            job_patches.at_submission(other.job, lambda: False)
             task.run()
         except TaskExit:
             raise outcomes.Skip(
@@ -255,7 +255,7 @@ class Duet:
             own.chmod(0o755)
             return True
 
-        reframe_patches.at_submission(check.job, start_both)
+        job_patches.at_submission(check.job, start_both)
 
     def failure(self, check) -> str:
         """Return how the other side failed, or an empty text."""
@@ -328,7 +328,7 @@ class Duet:
             )
             other.skip((type(why), why, None))
         else:
-            reframe_patches.share_job(other.check, task.check)
+            job_patches.share_job(other.check, task.check)
             if isinstance(task.exc_info[1], JobError):
                 # ReFrame raises the error of a job once.
                 other.fail(task.exc_info)

@@ -46,6 +46,7 @@ from plumbline.site import (
     host,
     hostlock,
     inventory,
+    job_patches,
     load,
     lost,
     reframe_patches,
@@ -76,7 +77,7 @@ def configure(argv: list[str]) -> dict:
     """
     global current
     reframe_patches.accept_later_names()
-    reframe_patches.ask_why_jobs_wait()
+    job_patches.ask_why_jobs_wait()
     reframe_patches.warn_without_stack_walks()
     reframe_patches.select_without_copies()
     reframe_patches.load_first(paths.SETTINGS)

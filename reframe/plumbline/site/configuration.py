@@ -24,7 +24,7 @@ from plumbline.core.text import suggest
 from plumbline.core.yamlfile import read_yaml
 from plumbline.placement import devices, placement
 from plumbline.placement.topology import PlacementError, Topology
-from plumbline.site import reframe_patches, system
+from plumbline.site import job_patches, system
 
 #: The system for any other machine.
 LOCAL = "local"
@@ -411,7 +411,7 @@ def gather(
         for partition in found["partitions"]:
             if partition["scheduler"] in ("slurm", "squeue"):
                 partition["sched_options"] = {
-                    **reframe_patches.cancel_options(NEVER),
+                    **job_patches.cancel_options(NEVER),
                     **partition.get("sched_options", {}),
                 }
             features = partition.setdefault("features", [])

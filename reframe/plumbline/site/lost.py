@@ -30,7 +30,7 @@ from reframe.core.schedulers.lsf import LsfJobScheduler
 from plumbline.core.process import last_line, one_line
 from plumbline.core.yamlfile import read_yaml
 from plumbline.parse import outputs
-from plumbline.site.reframe_patches import (
+from plumbline.site.job_patches import (
     cancel_by_bkill,
     limit_bsub,
     limit_in_whole_minutes,

@@ -1,23 +1,21 @@
 """Patches of ReFrame, and accesses to its private names, one function each.
 
-Nothing else in the package or in ``checks/`` does either, so that only this module depends on the
-version of ReFrame. All hold for each of :data:`plumbline.site.reframe_version.VERSIONS`. Each
-docstring gives the reason, how the versions differ, and when it can be removed.
-``tests/test_reframe_patches.py`` has a test for each, which fails if ReFrame has changed;
-``tests/test_reframe_versions.py`` runs it with each version.
-
-The module is in ``site``, as its lowest users, the schedulers, are there.
+Those of its schedulers and jobs are in :mod:`plumbline.site.job_patches`. Nothing else in the
+package or in ``checks/`` does either, so that only these two modules depend on the version of
+ReFrame. All hold for each of :data:`plumbline.site.reframe_version.VERSIONS`. Each docstring gives
+the reason, how the versions differ, and when it can be removed. ``tests/test_reframe_patches.py``
+has a test for each, which fails if ReFrame has changed; ``tests/test_reframe_versions.py`` runs it
+with each version.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
@@ -30,27 +28,24 @@ import reframe.core.modules
 import reframe.core.pipeline
 import reframe.core.settings
 import reframe.core.variables
-import reframe.utility.osext as osext
-from reframe.core.backends import register_scheduler
 from reframe.core.exceptions import (
     ExpectedFailureError,
     ForceExitError,
     JobNotStartedError,
     PerformanceError,
     SkipTestError,
-    SpawnedProcessError,
     UnexpectedSuccessError,
 )
 from reframe.core.fixtures import FixtureSpace
 from reframe.core.pipeline import RegressionTest
-from reframe.core.schedulers import Job, JobScheduler, local, lsf, pbs, slurm
+from reframe.core.schedulers import local
 from reframe.core.warnings import ReframeDeprecationWarning, user_deprecation_warning
 from reframe.frontend import executors
 from reframe.frontend.executors import policies
 from reframe.frontend.loader import RegressionCheckLoader
 
 
-def _replaces(owner: type | ModuleType, name: str) -> Callable[[Callable], Callable]:
+def replaces(owner: type | ModuleType, name: str) -> Callable[[Callable], Callable]:
     """Return a decorator: its function, which gets the original first, replaces a method."""
 
     def replace(replacement: Callable) -> Callable:
@@ -80,7 +75,7 @@ def accept_later_names() -> None:
     modules = reframe.core.modules.ModulesSystem
     create = modules.create
 
-    @_replaces(reframe.core.config._SiteConfig, "validate")
+    @replaces(reframe.core.config._SiteConfig, "validate")
     def validated(validate, self):
         self._schema = schema_with_later_names(self._schema)
         validate(self)
@@ -133,7 +128,7 @@ def select_without_copies() -> None:
     Remove when: ``select_subconfig`` copies only the selected partition.
     """
 
-    @_replaces(reframe.core.config._SiteConfig, "select_subconfig")
+    @replaces(reframe.core.config._SiteConfig, "select_subconfig")
     def select_small(select, self, system_fullname=None, *args, **options):
         whole = self._site_config
         system_name, _, name = (system_fullname or "").partition(":")
@@ -161,7 +156,7 @@ def load_first(own: Path) -> None:
     """
     site = reframe.core.config._SiteConfig
 
-    @_replaces(site, "update_config")
+    @replaces(site, "update_config")
     def updated(update, self, config, filename):
         if Path(filename).resolve() != own:
             update(self, config, filename)
@@ -187,7 +182,7 @@ def keep_in(folder: Path) -> None:
     Remove when: the section ``general`` may have a ``prefix`` for all systems.
     """
 
-    @_replaces(reframe.core.config._SiteConfig, "validate")
+    @replaces(reframe.core.config._SiteConfig, "validate")
     def validated(validate, self):
         validate(self)
         self.schema["defaults"]["systems/prefix"] = str(folder)
@@ -208,7 +203,7 @@ def wrap_load(
         checks.
     """
 
-    @_replaces(RegressionCheckLoader, "load_all")
+    @replaces(RegressionCheckLoader, "load_all")
     def wrapped(load_all, self, *args, **options):
         return replacement(self, lambda: load_all(self, *args, **options))
 
@@ -223,7 +218,7 @@ def postpone_skips() -> None:
     # Until 4.9.3, the pipeline looks it up in its own module.
     late = hasattr(reframe.core.pipeline, "attach_hooks")
 
-    @_replaces(reframe.core.pipeline if late else reframe.core.hooks, "attach_hooks")
+    @replaces(reframe.core.pipeline if late else reframe.core.hooks, "attach_hooks")
     def attached(attach, hooks):
         def decorated(stage):
             with_hooks = attach(hooks)(stage)
@@ -247,7 +242,7 @@ def postpone_skips() -> None:
 
         return decorated
 
-    @_replaces(FixtureSpace, "inject")
+    @replaces(FixtureSpace, "inject")
     def injected(inject, self, check, *args, **options):
         # Nothing is to be built for it.
         if not hasattr(check, "_skips"):
@@ -274,7 +269,7 @@ def watch_runs(
     :arg expired: returns whether to start no further test cases.
     """
 
-    @_replaces(executors.Runner, "runall")
+    @replaces(executors.Runner, "runall")
     def watched(run_all, self, testcases, restored_cases=None):
         ordered = begin(testcases)
         # Of --duration, which ends no session otherwise.
@@ -292,7 +287,7 @@ def end_on_signals() -> None:
     Remove when: ``ForceExitError`` is no ``Exception``.
     """
 
-    @_replaces(executors, "_force_exit")
+    @replaces(executors, "_force_exit")
     def force_exit(of_reframe, number, frame):
         try:
             of_reframe(number, frame)
@@ -324,7 +319,7 @@ def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Excep
         returns the expected failure, or ``None``.
     """
 
-    @_replaces(executors.RegressionTask, "fail")
+    @replaces(executors.RegressionTask, "fail")
     def failed(fail, self, exc_info=None, callback="on_task_failure"):
         exc_info = exc_info or sys.exc_info()
         expected = known(self, exc_info) if callback == "on_task_failure" else None
@@ -336,7 +331,7 @@ def expect_known_faults(known: Callable[[executors.RegressionTask, tuple], Excep
                 job.wait()
         self.xfail((type(expected), expected, exc_info[2]))
 
-    @_replaces(executors.RegressionTask, "xfail")
+    @replaces(executors.RegressionTask, "xfail")
     def xfailed(expect, self, exc_info=None):
         exc_info = exc_info or sys.exc_info()
         expected = known(self, exc_info)
@@ -355,7 +350,7 @@ def judge_after_performance(
     :arg is_compared: takes the check, and returns whether its own ``reference`` and marks count.
     """
 
-    @_replaces(RegressionTest, "performance")
+    @replaces(RegressionTest, "performance")
     def judged(performance, self):
         try:
             performance(self)
@@ -365,203 +360,6 @@ def judge_after_performance(
                     judge(self)
                 raise
         judge(self)
-
-
-# -- jobs ------------------------------------------------------------------------------------
-
-
-def cancel_options(reasons: Sequence[str]) -> dict[str, list[str]]:
-    """Return the options of a Slurm partition that have ReFrame cancel jobs that wait for one of
-    these reasons.
-
-    Why: a job that Slurm never starts would wait for ever.
-    Differs: 4.9.3 has no such option. It cancels for ``ReqNodeNotAvail`` if Slurm lists the nodes.
-    Remove when: 4.9.3 is not in use.
-    """
-    return {} if reframe.VERSION == "4.9.3" else {"slurm_job_cancel_reasons": [*reasons]}
-
-
-def ask_why_jobs_wait() -> None:
-    """Give ReFrame the reasons for which jobs of Slurm wait in the form that it expects.
-
-    Why: 4.10.0 fails on a job that waits in its scheduler ``squeue``, and 4.10.1 in ``slurm``.
-    Differs: the other versions need no change.
-    Remove when: neither version is in use.
-    """
-    if reframe.VERSION not in ("4.10.0", "4.10.1"):
-        return
-
-    @_replaces(slurm.SlurmJobScheduler, "_cancel_if_blocked")
-    def cancel_blocked(cancel, self, jobs, reasons=None):
-        waiting = [job.jobid for job in jobs if slurm.slurm_state_pending(job.state)]
-        if reasons is None and waiting:
-            listed = osext.run_command(f'{self._squeue} -h -j {",".join(waiting)} -o "%A|%r"')
-            pairs = (line.partition("|") for line in listed.stdout.splitlines())
-            reasons = {jobid: [reason] for jobid, _, reason in pairs}
-        if reasons and reframe.VERSION == "4.10.0":
-            reasons = {jobid: reason for jobid, (reason, *_) in reasons.items()}
-        if reasons:
-            cancel(self, jobs, reasons)
-
-
-def pbs_schedulers() -> tuple[type[JobScheduler], ...]:
-    """Return ReFrame's schedulers of PBS, and register ``pbspro`` if ReFrame has none.
-
-    Why: 4.9.3 has only ``pbs``, which also reads the output of PBS Professional.
-    Remove when: 4.9.3 is not in use.
-    """
-    professional = getattr(pbs, "PbsProJobScheduler", None)
-    if professional is None:
-        # With a poll of its own: wrapped, it must not call the one of `pbs` that is wrapped too.
-        own = {"poll": pbs.PbsJobScheduler.poll}
-        professional = type("PbsProJobScheduler", (pbs.PbsJobScheduler,), own)
-        pbs.PbsProJobScheduler = register_scheduler("pbspro")(professional)
-    return pbs.PbsJobScheduler, professional
-
-
-def cancel_by_bkill() -> None:
-    """Have ReFrame cancel jobs of LSF by ``bkill``.
-
-    Why: it inherits the ``qdel`` of PBS, which LSF lacks: a job runs on after its session.
-    Remove when: ``LsfJobScheduler`` has a ``cancel`` of its own.
-    """
-
-    @_replaces(lsf.LsfJobScheduler, "cancel")
-    def cancelled(_, self, job):
-        osext.run_command(["bkill", job.jobid], check=True, timeout=self._submit_timeout)
-        job._cancelled = True
-
-
-def report_failed_cancels(report: Callable[[Job, SpawnedProcessError], None]) -> None:
-    """Have ReFrame call a function if it cannot cancel a job as it aborts a test case.
-
-    Why: the case would count as failed, with that error in place of what ended the session. In
-    most cases the job has just ended, for which ``qdel`` and ``bkill`` fail.
-    Remove when: ReFrame ignores that error.
-
-    :arg report: takes the job, and the error of the scheduler's command.
-    """
-
-    @_replaces(Job, "cancel")
-    def cancelled(cancel, self):
-        try:
-            cancel(self)
-        except SpawnedProcessError as err:
-            report(self, err)
-
-
-@contextlib.contextmanager
-def time_limit(seconds: float | None) -> Iterator[None]:
-    """Give this time limit to the commands that ReFrame starts meanwhile and that have none.
-
-    Why: a scheduler's command that hangs as ReFrame polls its jobs would block the session for
-    ever, since the option ``job_submit_timeout`` is for submissions and cancellations only.
-    Remove when: each command of ReFrame's schedulers has a time limit.
-    """
-    run = osext.run_command
-    own = run.__defaults__
-    run.__defaults__ = (*own[:-1], seconds)
-    try:
-        yield
-    finally:
-        run.__defaults__ = own
-
-
-def limit_in_whole_minutes() -> None:
-    """Round the time limits of LSF's jobs up to whole minutes.
-
-    Why: LSF knows no seconds, and ReFrame rounds down: a job would be ended before its limit.
-    Remove when: ``LsfJobScheduler`` rounds up.
-    """
-
-    @_replaces(lsf.LsfJobScheduler, "emit_preamble")
-    def emitted(emit, self, job):
-        if job.time_limit is not None:
-            job.time_limit = math.ceil(job.time_limit / 60) * 60
-        return emit(self, job)
-
-
-def limit_bsub() -> None:
-    """Give submissions to LSF the time limit that those to other schedulers have.
-
-    Why: ``bsub`` waits for as long as LSF is down.
-    Remove when: ``LsfJobScheduler.submit`` uses ``job_submit_timeout``.
-    """
-
-    @_replaces(lsf.LsfJobScheduler, "submit")
-    def submitted(submit, self, job):
-        with time_limit(self._submit_timeout):
-            submit(self, job)
-
-
-def wrap_poll(
-    scheduler: type[JobScheduler],
-    replacement: Callable[[JobScheduler, list[Job], Callable], None],
-) -> None:
-    """Replace the poll of a scheduler's jobs by a function that calls it, all of whose commands
-    have the time limit of submissions.
-
-    Why: ReFrame keeps the final state of a job but not the scheduler's reason, so that a cancelled
-    job looks as if its output were missing.
-    Remove when: ReFrame's schedulers raise the reason themselves.
-
-    :arg replacement: takes the scheduler, its jobs, and ReFrame's own poll of them as a function.
-    """
-
-    @_replaces(scheduler, "poll")
-    def wrapped(poll, self, *jobs):
-        jobs = [job for job in jobs if job is not None]
-        with time_limit(self._submit_timeout):
-            replacement(self, jobs, lambda: poll(self, *jobs))
-
-
-def update_job(job: Job, **found: object) -> None:
-    """Set fields of a job, such as ``jobid``, ``state`` or ``exception``.
-
-    Why: these are properties, which only ReFrame's own schedulers can set. ReFrame raises the
-    ``exception`` when it next checks whether the job has ended.
-    Remove when: ``Job`` has setters, or a public interface for schedulers.
-
-    :raises AttributeError: if the job has no such field.
-    """
-    for name, value in found.items():
-        getattr(job, f"_{name}")
-        setattr(job, f"_{name}", value)
-
-
-def node_spec(job: Job) -> str:
-    """Return the nodes of a Slurm job in Slurm's notation; empty if it has none yet.
-
-    Why: the job's ``nodelist`` is empty until it has ended, and calls Slurm to expand it.
-    Remove when: the job has a property for it.
-    """
-    return job._nodespec or ""
-
-
-def at_submission(job: Job, call: Callable[[], bool]) -> None:
-    """Have ReFrame call a function when it is about to submit a job, whose script is written.
-
-    Why: a duet starts two scripts in one job, and ReFrame writes and submits a script in one step.
-    Remove when: ReFrame has a hook between the two.
-
-    :arg call: returns whether to submit the job.
-    """
-
-    def submit() -> None:
-        del job.submit
-        if call():
-            job.submit()
-
-    job.submit = submit
-
-
-def share_job(check, other) -> None:
-    """Make a check's job that of another check.
-
-    Why: both sides of a duet run in one job, and ReFrame submits only that of the first.
-    Remove when: a check's job can be set.
-    """
-    check._job = other.job
 
 
 # -- checks ----------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 from plumbline.core.errors import Fault
 from plumbline.core.process import last_line
 from plumbline.site import slurm
+from plumbline.site.job_patches import node_spec, update_job, wrap_poll
 from plumbline.site.lost import Lost, command_output, note, still_pending, why
-from plumbline.site.reframe_patches import node_spec, pinned_to, update_job, wrap_poll
+from plumbline.site.reframe_patches import pinned_to
 
 #: States of sacct(1), "JOB STATE CODES", of a job that did not end with its script.
 LOST = frozenset(
