@@ -10,18 +10,29 @@ import csv
 import datetime
 import hashlib
 import json
+import math
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import records
 from conftest import COLUMNS
+from plumbline.check.outcomes import Failed
+from plumbline.check.result import CaseResult, Measurement
+from plumbline.check.verdict import raise_failures
+from plumbline.parse import Figure
+from plumbline.reference.lookup import Bounds, Judgement
+from plumbline.reference.row import Case
+from plumbline.reference.waivers import Subject
 
 SIZES = [8, 64, 512, 4096, 32768, 262144, 1048576]
 NODES = [f"nid{number:04d}" for number in range(1, 13)]
 WAIVER = "ost-rebuild"
 #: Number of the last nights with a new firmware.
 FIRMWARE = 13
+#: Of the rows of its references.
+LOCATOR = "baseline of 2026-07-30, 12 sessions"
 
 
 class Demo:
@@ -86,15 +97,8 @@ class Demo:
             environment=environment, check=check, benchmark=benchmark, program=benchmark,
             placement=placement, **about | fields,
         )  # fmt: skip
-        bad = [fom for fom in foms if fom["verdict"] in ("fail", "above-ceiling")]
-        if bad and not record["reason"]:
-            worst = bad[0]
-            why = f"outside its bounds by {worst['reference']}"
-            if worst["verdict"] == "above-ceiling":
-                why = f"above its ceiling of {worst['ceiling']:g} {worst['unit']}"
-            record["reason"] = (
-                f"{worst['metric']} {worst['value']:.6g} {worst['unit']} on {nodes[0]} is {why}"
-            )
+        if record["result"] == "fail":
+            record["reason"], record["code"] = self.why(record)
         listed.append(record)
         return record
 
@@ -125,6 +129,27 @@ class Demo:
             ceiling=ceiling, headline=headline, better=better, near_bound=bool(near_bound),
             waiver=WAIVER if verdict == "waived" else None,
         )  # fmt: skip
+
+    def why(self, record: dict) -> tuple[str, str]:
+        """Why a session fails a test case, in its own words, and the reason code."""
+        names = [record[name] for name in ("system", "partition", "environment", "check")]
+        case = Case(*names[:3], record["benchmark"], record["placement"], len(record["nodes"]), 1)
+        values = {key[-1]: value for key, (value, _) in self.references.items()}
+        found = CaseResult(samples=record["samples"], judgements={})
+        for fom in record["foms"]:
+            bounds = fom["reference"] and Bounds(
+                values[fom["reference"]], fom["lower"] or -math.inf, fom["upper"] or math.inf,
+                fom["statistic"], fom["reference"], f"site, {LOCATOR}",
+            )  # fmt: skip
+            figure = Figure(fom["metric"], fom["size"], fom["location"])
+            found.figures[figure] = Measurement(fom["samples"], case, fom["unit"], True)
+            found.judgements[figure] = Judgement(
+                fom["value"], fom["statistic"], fom["verdict"], bounds, fom["ceiling"],
+                f"{record['system']}-peak",
+            )  # fmt: skip
+        with pytest.raises(Failed) as failed:
+            raise_failures(found, Subject(*names, nodes=tuple(record["nodes"])))
+        return str(failed.value), failed.value.code
 
     def facts(self, node: str, night: int) -> dict[str, str]:
         """The host facts of a node: a new firmware on all, and one node with a new kernel."""
@@ -279,7 +304,7 @@ def references(folder: Path, demo: Demo, now: datetime.datetime) -> None:
     for (system, benchmark, metric, size, placement, name), held in demo.references.items():
         value, unit = held
         rows.setdefault(system, []).append(
-            {"id": name, "source": "site", "locator": "baseline of 2026-07-30, 12 sessions",
+            {"id": name, "source": "site", "locator": LOCATOR,
              "system": system, "benchmark": benchmark, "metric": metric, "placement": placement,
              "message_size": "" if size is None else size, "value": f"{value:.6g}",
              "unit": unit, "statistic": "median", "kind": "measured"}
