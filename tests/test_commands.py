@@ -2,6 +2,8 @@
 
 The commands run in a checkout of their own. Its system is Perlmutter at the simulated facility, and
 its history is made up. A command that needs another machine is skipped with a reason.
+
+In a block with prompts, what is below a command is what it prints, `...` is text that is left out.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +21,10 @@ import demo_history
 import foreign
 import forked
 import pytest
+from examples import prints
 from foreign import ROOT
+from plumbline.check import record
+from plumbline.session import summary
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -83,10 +89,6 @@ REPLACEMENTS = {
     "ci/nightly --system NAME": "ci/nightly",
     "imb OUTPUT": f"imb {ROOT}/tests/captures/imb/allgather.out",
     "-n imb_p2p": "-n babelstream",
-    "20261124T021059Z-4bebf4": "",
-    "2026-11-14": f"{datetime.date.today() - datetime.timedelta(days=7)}",
-    "2026-01-01": f"{datetime.date.today() - datetime.timedelta(days=180)}",
-    "2026-06-30": f"{datetime.date.today()}",
 }
 
 #: Commands that may end with exit code 2, and a part of the message that says why.
@@ -98,24 +100,53 @@ INCONCLUSIVE = {
 }
 
 
-def commands(page: Path) -> list[str]:
-    """Return the commands in the code blocks of a page, without comments and `.venv/bin/`."""
-    found = []
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.M | re.S):
-        if language not in ("", "sh", "bash", "shell", "console"):
-            continue
-        for line in block.replace("\\\n", " ").splitlines():
-            text = re.sub(r"\s+#.*", "", line).strip().removeprefix("$ ")
-            if text.startswith(PROGRAMS) and not text.startswith("plumbline: "):
-                found.append(text.removeprefix(".venv/bin/"))
-    return found
+#: The day of the last night on the pages; here it is that of the made-up history.
+LAST = datetime.date(2026, 11, 24)
+DAY = re.compile(r"\b(20\d\d)(-?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
+
+#: The session that the pages show is the last one of the made-up history.
+NIGHT = "plumbline run --mode=nightly"
+
+#: Pages with outputs that no command here prints, and where they are from.
+PRINTED_ELSEWHERE = {
+    "compare.md": "a duet, on a machine with ten other processes",
+    "history.md": "a damaged record: tests/test_history.py",
+    "network.md": "the proving ground: tests/test_ground.py",
+    "nightly.md": "a virtual cluster: tests/test_nightly.py",
+    "site-folder.md": "a site's folder: tests/test_site_folder.py",
+    "throttling.md": "a node with a GPU that is too hot: tests/test_device.py",
+    "tutorial.md": "a virtual machine that is slowed down: tests/test_tutorial.py",
+}
+
+#: Pages whose outputs are compared by tests of their own.
+FOLLOWED = {"checks.md", "two-sites.md"}
 
 
-#: Each command, and the first page that shows it.
+def blocks(page: Path, *languages: str) -> list[str]:
+    """Return the code blocks of a page that are in one of these languages."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.M | re.S)
+    return [block for language, block in found if language in languages]
+
+
+def commands(block: str) -> Iterator[tuple[str, str]]:
+    """Yield the commands in a block, without comments and `.venv/bin/`, with what they print."""
+    block = block.replace("\\\n", " ")
+    pairs = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M)
+    for line, printed in pairs or [(line, "") for line in block.splitlines()]:
+        text = re.sub(r"\s+#.*", "", line).strip().removeprefix(".venv/bin/")
+        if text.startswith(PROGRAMS):
+            yield text, printed
+
+
+#: Each command, and the first page that shows it; and what the pages show of its output.
 EVERY: dict[str, str] = {}
+PRINTED: dict[str, set[str]] = {}
 for _page in PAGES:
-    for _text in commands(_page):
-        EVERY.setdefault(_text, _page.name)
+    for _block in blocks(_page, "", "sh", "bash", "shell", "console"):
+        for _text, _printed in commands(_block):
+            EVERY.setdefault(_text, _page.name)
+            if _page.name not in FOLLOWED:
+                PRINTED.setdefault(_text, set()).add(_printed)
 
 
 @dataclass(frozen=True)
@@ -125,12 +156,30 @@ class Checkout:
     :ivar plain: of the machine that the tests run on.
     :ivar facility: of the simulated facility.
     :ivar history: of the made-up history.
+    :ivar moved: how much later than on the pages its nights are.
     """
 
     place: Path
     plain: dict[str, str]
     facility: dict[str, str]
     history: dict[str, str]
+    moved: datetime.timedelta
+
+    def dated(self, text: str) -> str:
+        """Return a text of a page with the days of the made-up history."""
+
+        def moved(found: re.Match) -> str:
+            dash = found[2]
+            day = datetime.date(int(found[1]), int(found[3]), int(found[4])) + self.moved
+            return f"{day:%Y{dash}%m{dash}%d}"
+
+        return DAY.sub(moved, text)
+
+    def night(self) -> str:
+        """Return the summary of the last night of a system of the made-up history."""
+        sessions = Path(self.history["PLUMBLINE_RESULTS"], "sessions")
+        records = [*record.read(max(sessions.glob("*T02*")) / "records.jsonl")]
+        return summary.table(records, len(records))
 
     def run(self, text: str) -> subprocess.CompletedProcess:
         env = self.history if READS_HISTORY.match(text) else self.facility
@@ -155,7 +204,8 @@ def checkout(tmp_path_factory) -> Checkout:
         if entry.name not in (".git", "results", "report", "site", "pages"):
             (place / entry.name).symlink_to(entry)
     foreign.prepare("perlmutter", folder)
-    demo_history.write(folder / "demo")
+    ended = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=6)
+    demo_history.write(folder / "demo", end=ended)
     newest = max((folder / "demo" / "sessions").iterdir()) / "records.jsonl"
     kept = newest.read_text().splitlines()[0]
     (place / "nightly.log").write_text(f"plumbline-record {kept}\n")
@@ -166,6 +216,7 @@ def checkout(tmp_path_factory) -> Checkout:
         foreign.variables("perlmutter", folder)
         | {"RFM_SYSTEM": "perlmutter", "PLUMBLINE_RESULTS": str(folder / "results")},
         plain | {"PLUMBLINE_RESULTS": str(folder / "demo"), "PLUMBLINE_SITE": str(folder / "demo")},
+        ended.date() - LAST,
     )
     for _ in range(3):
         done = made.run(f"plumbline run {FEW}")
@@ -187,8 +238,11 @@ def test_command(text: str, checkout: Checkout):
     for pattern, reason in ELSEWHERE.items():
         if re.match(pattern, text):
             pytest.skip(reason)
-    for shown, replacement in REPLACEMENTS.items():
-        text = text.replace(shown, replacement)
+    shown = [checkout.dated(printed) for printed in PRINTED.get(text, ())]
+    night = checkout.night() if text == NIGHT else ""
+    text = checkout.dated(text)
+    for before, replacement in REPLACEMENTS.items():
+        text = text.replace(before, replacement)
     brief = BRIEF if " -n " in text else FEW
     if text.startswith("ci/"):
         brief = f"--sessions=1 {FEW}"
@@ -205,6 +259,19 @@ def test_command(text: str, checkout: Checkout):
     else:
         assert done.returncode in (0, 1), output
         assert output or re.search(r"^\. | -o ", text)
+    assert [lines for lines in shown if not prints(night or output, lines)] == [], night or output
+
+
+def test_outputs_are_below_their_commands():
+    """Otherwise nothing compares them."""
+    found = {
+        page.name
+        for page in PAGES
+        for block in blocks(page, "", "text", "console")
+        if re.search(r"^plumbline: |^-{4}|^\| ---|\[[a-z]+\.[a-z-]+\]$", block, re.M)
+        and not block.startswith("$ ")
+    }
+    assert found == {*PRINTED_ELSEWHERE}
 
 
 def write_nights(path: Path, unit: str) -> None:

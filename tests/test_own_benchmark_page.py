@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import ROOT, Testbed
+from examples import prints
 
 PAGE = ROOT / "docs" / "checks.md"
 
@@ -34,10 +35,6 @@ def local(make_testbed: Callable[..., Testbed]) -> Testbed:
     return testbed
 
 
-def words(text: str) -> str:
-    return " ".join(text.split())
-
-
 def test_the_page(local: Testbed):
     exports, done = [], []
     for kind, what, text in steps():
@@ -48,8 +45,7 @@ def test_the_page(local: Testbed):
             continue
         ran = local.run("bash", "-c", "\n".join([*exports, what]), cwd=local.folder)
         assert ran.code == int("FAIL " in text), f"$ {what}\n{ran.output}"
-        for line in text.splitlines():
-            assert words(line) in words(ran.output), f"$ {what}\n{ran.output}"
+        assert prints(ran.output, text), f"$ {what}\n{ran.output}"
         exports += [what] if what.startswith("export ") else []
         done += [ran]
     assert sum(len(ran.sessions) for ran in done) == 4

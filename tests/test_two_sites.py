@@ -14,6 +14,7 @@ import facility
 import pytest
 import yaml
 from conftest import ROOT, STANDINS, Testbed
+from examples import prints
 from spack_site import CAPTURES, LOCK, PINS, hashed
 
 PAGE = ROOT / "docs" / "two-sites.md"
@@ -104,6 +105,9 @@ def test_from_nothing_to_a_plan(login_node: Testbed):
             solve(login_node)
         done = login_node.asked(*command.split()[1:])
         assert done.code == 0, f"{command}\n{done.output}"
+        output = done.output.replace(str(login_node.folder), "/srv/plumbline/site")
+        for shown in re.findall(rf"^\$ {command}\n(.*?)^```", PAGE.read_text(), re.M | re.S):
+            assert prints(output, shown), output
     # The plan: each case waits for the build alone.
     planned = re.findall(r"^skip: (.*) @\S+: (\d+) test cases: .* \[([\w.-]+)\]$", done.out, re.M)
     assert {code for *_, code in planned} == {"build.not-built"}

@@ -168,13 +168,12 @@ How far a figure of merit may lie from its reference, by the class that `referen
 it. [Verdicts](verdicts.md#bounds) explains how bounds are derived from this, and
 [false alarms and power](power.md) shows what the rules achieve. For example, for one row,
 
-```
-plumbline refs --why cielo-stream-triad-numa-2-2
-```
-
-```text
+```console
+$ plumbline refs --why cielo-stream-triad-numa-2-2
+...
 asserts:   [11.7705, open] GB/s
            class bandwidth: higher is better; the larger of 5% and 3 spreads, at least 0.01 GB/s
+...
 ```
 
 | class | better | allowed | reason |
