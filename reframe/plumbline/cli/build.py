@@ -26,13 +26,14 @@ def build(jobs: int | None, names: tuple[str, ...]):
             spack.bootstrap(say)
         say(f"Spack is in {spack.checkout('spack')}: `plumbline build SYSTEM` uses it")
         return
-    failed = []
+    failed: dict[str, str] = {}
     for environment in spack_environments(names):
         try:
             builder.build(environment, jobs, say)
         except Fault as err:
             # The other toolchains are built all the same.
-            failed.append(environment.name)
-            warn_lines(err.coded())
+            if err.coded() not in failed.values():  # such as no network
+                warn_lines(err.coded())
+            failed[environment.name] = err.coded()
     if failed:
         raise Fault(f"failed to build: {', '.join(failed)}", code="build.failed")

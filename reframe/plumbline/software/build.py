@@ -399,6 +399,7 @@ def index(report: Callable[[str], None]) -> None:
     logs.mkdir(exist_ok=True)
     log = logs / "index.log"
     log.unlink(missing_ok=True)
+    report("Spack's index of its packages, which takes minutes the first time")
     spack.run(["providers", "mpi"], None, log, report, "Spack's index of its packages")
 
 
@@ -425,7 +426,7 @@ def lock(environment: Environment, report: Callable[[str], None]) -> list[object
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / LOCK, kept)
     externals_ = sum(bool(node.prefix) for node in solved.nodes.values())
-    report(f"{environment.name}: {len(solved.nodes)} packages in {seconds:.0f} s")
+    report(f"{environment.name}: {len(solved.nodes)} packages in {seconds:.0f} s: {kept}")
     counts = len(solved.roots), len(solved.nodes), externals_
     return [environment.system, environment.toolchain, *counts, f"{seconds:.0f}"]
 
