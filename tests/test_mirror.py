@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT, STANDINS
-from plumbline.software import mirror, spack
+from plumbline.software import build, environments, mirror, spack
 from spack_site import CAPTURES, PINS, Site, site_  # noqa: F401 - a fixture
 
 # -- Spack itself ----------------------------------------------------------------------------------
@@ -32,6 +32,9 @@ def test_no_network(site: Site):
     done = site.plumbline("build")
     assert (done.code, done.codes) == (2, ["spack.not-fetched"])
     assert "host.invalid" in done.err and "plumbline mirror create" in done.err
+    # Once, and not for each toolchain.
+    shutil.copytree(site.folder, site.folder.with_name("other"))
+    assert site.plumbline("build", "testbed").codes == ["spack.not-fetched", "build.failed"]
 
 
 @pytest.mark.holds("downloads")
@@ -182,6 +185,35 @@ def test_mirror_that_is_made_again_has_no_source_that_was_cut_off_or_changed(
     assert site.plumbline("mirror", "create", folder, site.name).code == 0
     assert [source.stat().st_mtime_ns for source in sources] == before
     assert site.plumbline("mirror", "use", folder).code == 0
+
+
+def test_mirror_is_made_for_the_manifest_here(
+    mirrored: tuple[Site, Path], monkeypatch: pytest.MonkeyPatch
+):
+    """Not for the tools that this machine happens to have, nor for what the lock is made from."""
+    site, folder = mirrored
+    monkeypatch.setattr(mirror, "_wheels", lambda *_: None)
+    assert site.build().code == 0
+    shutil.copy(site.place / "spack.lock", site.folder)
+    recipe = site.tree / "repo" / "spack_repo" / "site" / "packages" / "fio" / "package.py"
+    recipe.parent.mkdir(parents=True)
+    recipe.write_text("1")
+
+    def detect(environment: environments.Environment, folder: Path, report: object) -> None:
+        (folder / "detected.yaml").write_text("packages: {perl: {buildable: false}}\n")
+
+    monkeypatch.setattr(build, "HERE", "testbed")
+    monkeypatch.setattr(build, "_detect", detect)
+    assert site.plumbline("mirror", "create", folder, site.name).code == 0
+
+    def noted() -> bool:
+        used = site.plumbline("mirror", "use", folder)
+        (line,) = [line for line in used.out.splitlines() if site.name in line]
+        return line != f"plumbline: {site.name}"
+
+    assert not noted()
+    recipe.write_text("2")
+    assert noted()
 
 
 def test_source_without_a_checksum_that_spack_cached_is_not_used(

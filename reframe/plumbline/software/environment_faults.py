@@ -77,7 +77,7 @@ def _not_run(wanted: dict[Environment, dict], existing: list[Environment]) -> It
             continue
         features.setdefault(environment.system, set()).update(of_reframe.get("features", []))
         with contextlib.suppress(Fault):  # a faulty manifest is reported elsewhere
-            for package in _packages(environment):
+            for package in environment.root_packages():
                 built.setdefault((environment.system, package), []).append(environment.toolchain)
     for (system, package), toolchains in built.items():
         for feature in (feature for feature, name in PACKAGES.items() if name == package):
@@ -87,11 +87,6 @@ def _not_run(wanted: dict[Environment, dict], existing: list[Environment]) -> It
                     f"so no check runs {package}, which Spack builds for {', '.join(toolchains)}: "
                     f"add the feature to one of them"
                 )
-
-
-def _packages(environment: Environment) -> set[str]:
-    """Return the names of the root packages."""
-    return {re.split(r"[^\w-]", root, maxsplit=1)[0] for root in environment.roots()}
 
 
 def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
@@ -115,7 +110,7 @@ def _faults_of(environment: Environment, of_reframe: dict) -> Iterator[str]:
 def _not_provided(environment: Environment, of_reframe: dict, packages: dict) -> Iterator[str]:
     """Yield what the ReFrame environment declares and the Spack environment does not have."""
     features, roots = set(of_reframe.get("features", [])), environment.roots()
-    names = _packages(environment)
+    names = environment.root_packages()
     for feature in sorted(features & set(PACKAGES)):
         if PACKAGES[feature] not in names:
             yield f"feature {feature} of its ReFrame environment needs {PACKAGES[feature]}"
@@ -133,7 +128,7 @@ def _not_provided(environment: Environment, of_reframe: dict, packages: dict) ->
 
 def _not_pinned(environment: Environment, packages: dict) -> Iterator[str]:
     """Yield the root packages without a pinned version."""
-    for name in sorted(_packages(environment)):
+    for name in sorted(environment.root_packages()):
         pinned = packages.get(name, {}).get("require", [])
         listed = [pinned] if isinstance(pinned, str) else pinned
         specs = [str(one.get("spec") if isinstance(one, dict) else one) for one in listed]

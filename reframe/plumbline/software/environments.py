@@ -183,6 +183,13 @@ class Environment:
             found += [" ".join(cells) for cells in itertools.product(*columns)]
         return found
 
+    def root_packages(self) -> set[str]:
+        """Return the names of the root packages.
+
+        :raises Fault: if the manifest cannot be read.
+        """
+        return {re.split(r"[^\w-]", root, maxsplit=1)[0] for root in self.roots()}
+
     def lock(self) -> Lock | None:
         """Return the lock of the manifest, or ``None`` if there is none.
 

@@ -84,7 +84,7 @@ def _remove_altered(folder: Path, report: Callable[[str], None]) -> None:
     Spack fetches only files that are not there, and a mirror that was interrupted has half a file.
     """
     for path in sources.altered_sources(folder, archives=True):
-        report(f"{path}: not the file that was fetched: fetching it again")
+        report(f"{path}: may be cut off, or was changed: fetching it again")
         with files.writing(path, "cannot be removed ({}): remove it"):
             path.unlink()
 
@@ -92,14 +92,15 @@ def _remove_altered(folder: Path, report: Callable[[str], None]) -> None:
 def _sources(
     folder: Path, environment: Environment, log: Path, report: Callable[[str], None]
 ) -> str:
-    """Fetch the sources of an environment and return the digest of what its lock was made from."""
+    """Fetch the sources of an environment and return the digest of what they were chosen
+    by, without the tools of this machine: where the mirror is used, there may be others."""
     report(f"{environment.name}: sources")
     with tempfile.TemporaryDirectory(dir=spack.root()) as name:
         work = Path(name)
-        lock = build.prepared(environment, work, log, report)
+        build.prepared(environment, work, log, report)
         spack.run(["mirror", "create", "--all", "-d", str(folder)], work, log, report,
                   environment.name)  # fmt: skip
-    return lock.stamp["digest"]
+    return environment.digest(environment.root_packages())
 
 
 def _write(folder: Path, complete: dict[str, str]) -> None:
@@ -128,9 +129,8 @@ def use(folder: Path | None, report: Callable[[str], None]) -> None:
     complete = sources.contents(folder)["environments"]
     for environment in environments.list_environments():
         if environment.name in complete:
-            kept = environment.lock()
-            other = kept is None or kept.stamp.get("digest") != complete[environment.name]
-            note = ": made for another lock than that of this machine; sources may be missing"
+            other = environment.digest(environment.root_packages()) != complete[environment.name]
+            note = ": made from another manifest or other recipes than here; sources may be missing"
             report(f"{environment.name}{note if other else ''}")
     digest = spack.sha256(folder / CONTENTS)
     report(f"builds use {folder}, whose {CONTENTS} has the SHA-256 {digest}")
