@@ -115,6 +115,8 @@ def test_stopped_build_ends_after_spack(site: Site, number: signal.Signals, back
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
+        # While Spack ends: otherwise it looks as if the signal did nothing.
+        assert process.stdout.readline()
         process.communicate(timeout=PATIENCE)
     finally:
         stop(process)
@@ -485,6 +487,13 @@ def test_install_root_that_cannot_be_written(site: Site):
     for command in (["build", site.name], ["mirror", "use", "mirror"]):
         done = site.plumbline(*command, PLUMBLINE_TOOLS=str(file))
         assert (done.code, done.codes[0]) == (2, "files.not-a-folder")
+
+
+def test_disk_that_is_full_when_a_log_is_written(site: Site):
+    site.place.mkdir(parents=True)
+    (site.place / "build.log").symlink_to("/dev/full")
+    done = site.build()
+    assert (done.code, done.codes) == (2, ["build.too-little-space", "build.failed"])
 
 
 def test_locks_at_once_find_the_index_made(site: Site):

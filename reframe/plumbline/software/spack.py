@@ -10,6 +10,7 @@ Everything is under ``spack/`` of the install root::
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -97,7 +98,7 @@ def sha256(path: Path) -> str:
 def locked(report: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of the install root; a second build reports that it waits.
 
-    :raises Fault: if the install root cannot be written.
+    :raises Fault: if the install root cannot be written, or a disk becomes full.
     """
     remedy = "free disk space, or set PLUMBLINE_TOOLS to a writable folder"
     with files.writing(root(), "cannot be written ({}): " + remedy):
@@ -109,6 +110,15 @@ def locked(report: Callable[[str], None]) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, _stop)
     try:
         yield
+    except OSError as err:
+        if err.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        what = err.filename or f"a file in {root()}, or of the mirror,"
+        raise Fault(
+            f"{what} could not be written, as the disk is full ({err.strerror}): delete files, or "
+            f"set PLUMBLINE_TOOLS to a folder on another disk",
+            code="build.too-little-space",
+        ) from None
     finally:
         signal.signal(signal.SIGTERM, before)
         lock.release()
@@ -289,12 +299,13 @@ def _scopes() -> list[str]:
 
 
 @contextmanager
-def _awaited(process: subprocess.Popen) -> Iterator[None]:
+def _awaited(process: subprocess.Popen, report: Callable[[str], None]) -> Iterator[None]:
     """Wait for Spack if it is interrupted: the install root is locked until it has ended."""
     _started.append(process)
     try:
         yield
     except KeyboardInterrupt:
+        report("waiting for Spack to end, which may take a minute")
         process.communicate()
         raise
     finally:
@@ -331,7 +342,7 @@ def run(
         with subprocess.Popen(
             command, env=settings(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", cwd=root(),
-        ) as process, _awaited(process):  # fmt: skip
+        ) as process, _awaited(process, report):  # fmt: skip
             for line in process.stdout or ():
                 file.write(line)
                 file.flush()
