@@ -361,7 +361,8 @@ REMEDIES = (
     (r"No space left on device|Disk quota exceeded", "build.too-little-space",
      "the disk is full: delete files, or set PLUMBLINE_TOOLS to a folder on another disk"),
     (r"ChecksumError|checksum failed", "spack.wrong-checksum",
-     "a source differs from the checksum in its recipe; nothing was built from it: fetch it again"),
+     "a source differs from the checksum in its recipe; nothing was built from it: fetch it again, "
+     "or copy the mirror in use again"),
     (r"All fetchers failed|FetchError|Could not resolve host|Failed downloads", "spack.not-fetched",
      "a source could not be fetched. " + WITHOUT_NETWORK),
     (r"cannot concretize .* does not exist", "spack.wrong-manifest",
