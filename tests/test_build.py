@@ -395,12 +395,17 @@ def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
         linked["openmpi"] = "libmpi.so.40"
 
 
-@pytest.mark.parametrize("file", ["testbed/site.yaml", "config/config.yaml"])
-def test_install_tree_of_the_sites_own(site: Site, file: str):
+@pytest.mark.parametrize("file, text", [
+    ("testbed/site.yaml", "config: {install_tree: {padded_length: 128}}"),
+    ("config/config.yaml", "config: {install_tree: {padded_length: 128}}"),
+    ("testbed/site.yaml", "upstreams: {site: {install_tree: /spack/store}}"),
+    ("config/upstreams.yaml", "upstreams: {site: {install_tree: /spack/store}}"),
+])  # fmt: skip
+def test_install_tree_of_the_sites_own(site: Site, file: str, text: str):
     """Nothing would be found there, and what is in Plumbline's be uninstalled."""
     path = site.tree / file
     path.parent.mkdir(exist_ok=True)
-    path.write_text("config: {install_tree: {padded_length: 128}}\n")
+    path.write_text(text)
     done = site.build()
     assert (done.code, done.codes) == (2, ["spack.wrong-manifest", "build.failed"])
     assert site.starts == []

@@ -349,6 +349,12 @@ def _require_own_store(environment: Environment) -> None:
             f"under `config`: remove it; PLUMBLINE_TOOLS is the folder of all that is built",
             code="spack.wrong-manifest",
         )
+    if environment.configuration("upstreams"):
+        raise Fault(
+            f"{environment.name}: an included file or the site's settings have `upstreams`: remove "
+            f"it; list what is installed there as externals",
+            code="spack.wrong-manifest",
+        )
 
 
 def _require_externals(environment: Environment, lock: Lock) -> None:
