@@ -187,7 +187,7 @@ def _asserts(references: References, row: Row) -> list[Part]:
         role = f"; it is the tolerance of {', '.join(floor_of)}" if floor_of else ""
         return [("asserts", [f"nothing: {', '.join(data)} makes the row data{role}"])]
     if row.kind == "peak":
-        value, _ = row.used(fom.unit)
+        value = references.peak_of(row, fom.unit, rule.better)
         ceiling = f"ceiling {value:g} {fom.unit}: no valid measurement exceeds it"
         return [("asserts", [ceiling]), *_caps(references, row)]
     if rule.better == "neither":

@@ -322,14 +322,19 @@ class References:
             peaks += self._best(case, [name], size, "peak")
             for other in self.fom(*name).ceilings:
                 peaks += self._best(case, [_parts(other)], None, "peak")
-        found = [Ceiling(row.used(fom.unit)[0], row.id) for row in peaks]
+        better = self.rule(fom).better
+        found = [Ceiling(self.peak_of(row, fom.unit, better), row.id) for row in peaks]
         found += self._of_links(case, metric, fom.unit)
-        tightest = max if self.rule(fom).better == "lower" else min
+        tightest = max if better == "lower" else min
         return tightest(found, key=lambda peak: (peak.value, peak.row), default=None)
 
+    def peak_of(self, row: Row, unit: str, better: str = "higher") -> float:
+        """Return a peak and half of its last printed digit: what is printed as 2.1 may be 2.14."""
+        half, _ = self.tables.half_digits(row, unit)
+        return row.used(unit)[0] + (-half if better == "lower" else half)
+
     def _of_links(self, case: Case, metric: str, unit: str) -> Iterator[Ceiling]:
-        """Yield the ceiling by each link that a figure crosses: the link's peak plus half of its
-        last printed digit."""
+        """Yield the ceiling by each link that a figure crosses."""
         for link, times in self.tables.links.crossed(case, f"{case.benchmark}/{metric}"):
             link_case = dataclasses.replace(
                 case,
@@ -340,9 +345,8 @@ class References:
             for name in link.peaks:
                 peak = _parts(name)
                 for row in self._best(link_case, [peak], self.fom(*peak).unstated_size, "peak"):
-                    value = row.used(unit)[0] + self.tables.half_digits(row, unit)[0]
                     all_times = times * self.count(link, row)
-                    yield Ceiling(value * all_times, row.id, all_times, link.what)
+                    yield Ceiling(self.peak_of(row, unit) * all_times, row.id, all_times, link.what)
 
     @staticmethod
     def count(link: Link, row: Row) -> int:
