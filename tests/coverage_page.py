@@ -48,8 +48,10 @@ def why_not(references: References, row: Row) -> str:
         return f"data: {', '.join(f'{tables.conditions[key].meaning}' for key in data)}"
     if rule.better == "neither":
         return "data: neither more nor less is better"
-    if rule.distribution and row.statistic != "mean":
-        return f"statistic {row.statistic} of a distribution whose mean decides"
+    if rule.distribution and not references.may_decide(row):
+        found = tables.rules.exception(row.id)
+        decides = (found and found.statistic) or "mean"
+        return f"statistic {row.statistic} of a distribution whose {decides} decides"
     if row.statistic not in tables.rules.decides:
         return f"statistic {row.statistic} is data"
     return ""

@@ -53,6 +53,7 @@ REGISTERS = {
         },
         "decides": ["median", "mean", "best", "single", "unstated"],
         "warning": {"share": 0.8, "reason": "most of what is allowed"},
+        "wide": {"loss": 0.33, "reason": "too wide"},
         "suspicious": {"distances": 2, "times": 1.5, "reason": "too good"},
         "baseline": {"sessions": 3, "noise": 0.15, "alarms": 0.001},
     },
@@ -663,10 +664,24 @@ def test_an_exception_may_be_a_printed_variation_also_for_another_program(folder
     assert found.bounds(other, "stream", None).lower == pytest.approx(0.910)
 
 
+def test_an_exception_may_be_the_statistic_that_decides_of_a_distribution(folder: Path) -> None:
+    """By the rule of its class, of as many samples; the mean is data then."""
+    excepting(folder, rows=["r?"], statistic="median", reason="an outlier")
+    median = RING | {"statistic": "median", "value": "8.0", "spread": ""}
+    refs = references(folder, RING, median)
+    assert decided(refs, CASE, "ring") == ("r2",)
+    bounds = refs.bounds(CASE, "ring", None)
+    assert (bounds.upper, bounds.statistic) == (pytest.approx(8.1), "median")
+    assert refs.judge(CASE, "ring", None, [8, 99, 8]).verdict == "pass"
+    assert refs.judge(CASE, "ring", None, [8, 9, 9]).verdict == "fail"
+    assert refs.judge(CASE, "ring", None, [8, 9]).verdict == "not-asserted"
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
         ({"floor": 0.1, "variation": "v"}, "input.wrong-file", ["exceptions.0: "]),
+        ({"floor": 0.1, "statistic": "median"}, "input.wrong-file", ["exceptions.0: "]),
         ({}, "input.wrong-file", ["exceptions.0: "]),
         ({"variation": "w"}, "reference.wrong-table", ["exceptions.0.variation: ", "'w'"]),
         ({"variation": "r1"}, "reference.wrong-table", ["exceptions.0.variation: r1 ", "'MB/s'"]),

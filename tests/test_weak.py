@@ -37,6 +37,9 @@ TWO = [
     ([A | LATENCY, B | LATENCY | {"value": "10.5"}],
      [("placement", "gpu-a", "gpu-b", [], ["r1"], []),
       ("placement", "gpu-b", "gpu-a", [], [], ["r2"])]),
+    # Each decides by its own statistic.
+    ([A, B | {"value": "900", "statistic": "median"}],
+     [("placement", "gpu-b", "gpu-a", [], [], ["r2"])]),
     # What is the same cannot be distinguished.
     ([A, B], []),
     # What differs in two is not beside it; nor is another size, system or metric.
@@ -70,6 +73,22 @@ def test_only_rows_of_one_check_are_beside_each_other(folder: Path) -> None:
     assert weak.pairs(found, {"one": {"r1"}, "other": {"r2"}}) == []
 
 
+#: Row -> the loss that its bounds let pass, if they are wide.
+WIDE = [
+    ({"spread": "100"}, None),
+    ({"spread": "120"}, 0.36),
+    ({"spread": "400"}, None),  # It bounds nothing.
+    (LATENCY | {"spread": "1.0"}, None),
+    (LATENCY | {"spread": "1.2"}, 0.36),
+]
+
+
+@pytest.mark.parametrize(("row", "loss"), WIDE)
+def test_wide_bounds(folder: Path, row: dict, loss: float | None) -> None:
+    found = weak.wide(references(folder, row), {"check": ["r1"]})
+    assert found == ({"r1": pytest.approx(loss)} if loss else {})
+
+
 @pytest.fixture(scope="module")
 def shipped() -> References:
     return References(load(SHIPPED))
@@ -89,6 +108,19 @@ def test_a_pair_across_the_bus_measured_as_one_of_a_socket_fails(shipped, system
     assert (check, "gpu-a", "gpu-b") not in found
     assert found[check, "gpu-b", "gpu-a"].better
     assert not found[check, "gpu-b", "gpu-a"].within
+
+
+@pytest.mark.parametrize(("system", "name", "is_wide"), [
+    ("summit", "osu-latency-host-to-host", True),
+    ("perlmutter", "osu-latency-host-to-host", True),
+    ("sierra", "gpcnet-random-ring-latency-p99-congested-03-mean", True),
+    ("summit", "gpcnet-random-ring-latency-p99-isolated-03-median", False),
+    ("summit", "gpcnet-random-ring-latency-isolated-03-median", False),
+])  # fmt: skip
+def test_wide_bounds_of_published_values(shipped, system, name, is_wide) -> None:
+    checks = weak.by_check(inventory.read(system), shipped)
+    assert f"{system}-{name}" in {name for names in checks.values() for name in names}
+    assert (f"{system}-{name}" in weak.wide(shipped, checks)) == is_wide
 
 
 def test_tag_matching_is_distinguished_at_three_sizes_each(shipped: References) -> None:
@@ -119,6 +151,7 @@ def test_lint_counts_them_and_lists_them(testbed: Testbed) -> None:
     counted = testbed.asked("lint")
     assert "--weak" in counted.out and " 2 references " in counted.out
     listed = testbed.asked("lint", "--weak")
+    assert counted.out.count("--weak") == 1
     one, two = [line for line in listed.out.splitlines() if line.startswith("plumbline: weak: ")]
     assert " 1024MiB " in one and ": passes one (the other is better" in one
     assert " 8MiB " in two and ": passes two (within" in two

@@ -144,10 +144,19 @@ def tolerances(references: References) -> str:
         f"{_cell(found.reason)} |"
         for found in rules.exceptions
     ]
+    wide = [
+        f"| `{row.id}` | {bounds.loss:.0%} |"
+        for row in references.rows
+        if row.kind == "measured" and references.may_decide(row)
+        and (bounds := references.bounds_of(row)) and bounds.loss > rules.wide.loss
+    ]  # fmt: skip
     warning, baseline = rules.warning, rules.baseline
     return _TOLERANCES.format(
         classes="\n".join(classes),
         exceptions="\n".join(exceptions),
+        wide="\n".join(wide),
+        loss=f"{rules.wide.loss:.0%}",
+        wide_reason=_cell(rules.wide.reason),
         share=f"{warning.share:.0%}",
         distances=f"{rules.suspicious.distances:g}",
         times=f"{rules.suspicious.times:g}",
@@ -183,13 +192,25 @@ asserts:   [11.7705, open] GB/s
 ## Exceptions for single rows
 
 For these rows the class's share is replaced by the noise that the paper prints for them, or by what
-distinguishes them from the value of the neighbouring case.
+distinguishes them from the value of the neighbouring case; or another statistic than the class's
+decides.
 [What is asserted](coverage.md#weak-assertions) lists the rows whose bounds cannot distinguish the
 two.
 
 | rows | allowed | reason |
 | --- | --- | --- |
 {exceptions}
+
+## Wide bounds
+
+A loss of more than {loss} passes the bounds of these rows, since their printed spread is so large.
+Of a distribution, the loss is that with the fewest samples; [false alarms and power](power.md) has
+more. `plumbline lint --weak` lists those of one system.
+{wide_reason}
+
+| row | loss that passes |
+| --- | ---: |
+{wide}
 
 ## The warning band
 
@@ -215,6 +236,8 @@ most {noise}. Then at most {alarms} of a healthy system's sessions fail because 
 
 
 def _floor(references: References, found: Exceptional) -> str:
+    if found.statistic:
+        return f"as its class, of the {found.statistic}"
     if not found.variation:
         return f"{found.floor:.0%}"
     row = references.tables.rows[found.variation]

@@ -24,7 +24,8 @@ five samples would look surer of itself than it is.
 * A distribution (GPCNeT) has no offset: ``network_load_test`` reshuffles its nodes in each run
   (``build_subcomms`` seeds by the clock), so that each is a draw of its own. But the paper knows
   mean and spread from its own ten or twenty runs only: these are drawn too, summarized and rounded
-  as it printed them, and the bounds come from that.
+  as it printed them, and the bounds come from that. Where its median decides instead, as an
+  outlier makes its spread, the noise is that of the class's name without ``distribution``.
 
 The noise is normal; heavy-tailed, Student's t with three degrees of freedom; or bootstrapped, drawn
 from the residuals of real runs (:func:`residuals`). Each is scaled to the printed spread.
@@ -228,7 +229,10 @@ def assumed(references: References) -> dict[str, float]:
     quartiles = {
         name: statistics.quantiles(spreads)[2] for name, spreads in seen.items() if len(spreads) > 1
     }
-    return {name: quartiles.get(name, quartiles.get("bandwidth", 0.0)) for name in seen}
+    return {
+        name: quartiles.get(name.removeprefix("distribution-"), quartiles.get("bandwidth", 0.0))
+        for name in seen
+    }
 
 
 def published(references: References) -> References:
@@ -278,7 +282,8 @@ def sessions_of(
     chance = random.Random(f"{seed} {case.row.id}")
     worse = 1 if case.rule.better == "lower" else -1
     printed = references.bounds(case.case, case.row.metric, case.size, case.samples)
-    behind = int(case.row.conditions.get("runs", 0)) if case.rule.distribution else 0
+    is_redrawn = case.rule.distribution and case.row.statistic == "mean"
+    behind = int(case.row.conditions.get("runs", 0)) if is_redrawn else 0
     between = 0.0 if case.rule.distribution else math.sqrt(SHARE)
     within = math.sqrt(1 - between**2)
     usual = BEST_EXCESS if case.row.statistic == "best" else 0.0

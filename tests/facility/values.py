@@ -20,7 +20,7 @@ from .run import Run
 #: Sizes up to this one have the latency of an empty message (the papers state no size).
 SMALL = 256
 
-_PREFERRED = ("mean", "best", "median", "unstated", "single")
+_PREFERRED = ("median", "mean", "best", "unstated", "single")
 
 
 class Values:
@@ -67,7 +67,7 @@ class Values:
         return found
 
     def number(self, rows: list[dict]) -> float | None:
-        """Return the value of rows that differ only by statistic: the mean, if there is one."""
+        """Return the value of rows that differ only by statistic: the usual run's, the median."""
         ordered = sorted(
             (row for row in rows if row["statistic"] in _PREFERRED),
             key=lambda row: _PREFERRED.index(row["statistic"]),
@@ -310,7 +310,7 @@ class Values:
     # -- network ----------------------------------------------------------------------------
 
     def gpcnet(self, metric: str, congestion: str, tail: bool) -> float | None:
-        """A printed mean for this variant, for as many nodes as are nearest."""
+        """A printed median for this variant, for as many nodes as are nearest."""
         rows = self.find(
             "gpcnet",
             metric + ("_p99" if tail else ""),

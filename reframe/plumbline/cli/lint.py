@@ -18,7 +18,7 @@ from plumbline.core.text import pluralize
 @click.option(
     "--accept", is_flag=True, help="Update the inventory to the present checks and references."
 )
-@click.option("--weak", is_flag=True, help="List the weak assertions.")
+@click.option("--weak", is_flag=True, help="List the weak assertions and wide bounds.")
 def lint(system: str | None, checks: tuple[str, ...], accept: bool, weak: bool):
     """Check systems, references, checks, Spack environments and waivers for consistency.
 

@@ -212,14 +212,24 @@ def _weak(
 
     They are not faults, since no other bounds may be justified.
     """
-    found = weak.pairs(tables, weak.by_check(expected, tables))
-    names = {name for pair in found for name in pair.weak}
-    if not names:
-        return []
-    lines = [f"weak: {weak.text(pair)}" for pair in found] if listed else []
+    checks = weak.by_check(expected, tables)
+    found, wide = weak.pairs(tables, checks), weak.wide(tables, checks)
+    lines = [f"weak: {weak.text(pair)}" for pair in found]
+    lines += [f"weak: {name}: a loss of {loss:.0%} passes" for name, loss in wide.items()]
     hint = "" if listed else ": --weak lists them"
-    count = pluralize(len(names), "reference")
-    return [*lines, f"{count} of {system} would also pass the value of a neighbouring case{hint}"]
+    weak_names = {name for pair in found for name in pair.weak}
+    counts = {
+        "would also pass the value of a neighbouring case": weak_names,
+        f"would pass with a loss of more than {tables.tables.rules.wide.loss:.0%}": wide,
+    }
+    return [
+        *(lines if listed else []),
+        *(
+            f"{pluralize(len(names), 'reference')} of {system} {would}{hint}"
+            for would, names in counts.items()
+            if names
+        ),
+    ]
 
 
 def _counts(found: inventory.Inventory) -> str:

@@ -202,7 +202,9 @@ def _asserts(references: References, row: Row) -> list[Part]:
     digit = max(fom.resolution, 2 * references.tables.half_digits(row, fom.unit)[0])
     found = references.tables.rules.exception(row.id)
     printed = f" (printed: {found.variation})" if found and found.variation else ""
-    single = f", for the mean of {rule.samples} runs" if rule.distribution else ""
+    single = f", for the {row.statistic} of {rule.samples} runs" if rule.distribution else ""
+    wide = references.tables.rules.wide
+    weak = [f"wide: a loss of {bounds.loss:.0%} passes. {wide.reason}"]
     return [
         ("asserts", [
             f"[{format_bound(bounds.lower)}, {format_bound(bounds.upper)}] {fom.unit}",
@@ -210,6 +212,7 @@ def _asserts(references: References, row: Row) -> list[Part]:
             f"{rule.floor:.0%}{printed} and {rule.spreads:g} spreads, at least {digit:g} "
             f"{fom.unit}{single}",
             rule.reason,
+            *(weak if bounds.loss > wide.loss else []),
             f"{_band(references, rule, bounds)} {fom.unit}: near its bound",
             references.tables.rules.warning.reason,
         ]),

@@ -55,6 +55,11 @@ class Bounds:
         bound = self.lower if math.isinf(self.upper) else self.upper
         return self.value + share * (bound - self.value)
 
+    @property
+    def loss(self) -> float:
+        """The largest loss that passes, relative to the reference."""
+        return abs(self.edge(1) / self.value - 1)
+
     def near_bound(self, value: float, share: float) -> bool:
         """Return whether a passing value is beyond a share of the distance to the bound."""
         return value < self.edge(share) if math.isinf(self.upper) else value > self.edge(share)
@@ -177,7 +182,7 @@ class References:
         exception = self.tables.rules.exception(row.id)
         if exception is None:
             return rule
-        floor = exception.floor
+        floor = rule.floor if exception.floor is None else exception.floor
         if exception.variation:
             variation = self.tables.rows[exception.variation]
             floor = variation.value * units.factor(variation.unit, "1")
@@ -219,9 +224,8 @@ class References:
 
     def may_decide(self, row: Row) -> bool:
         """Return whether a row can give bounds or a ceiling."""
-        rules = self.tables.rules
         rule = self.rule(self.fom(row.benchmark, row.metric))
-        if row.kind == "measured" and not rule.decides(row, rules.decides):
+        if row.kind == "measured" and not self.tables.rules.may_decide(row, rule):
             return False
         return all(self.tables.conditions[key].role != "data" for key in row.conditions)
 
@@ -382,8 +386,8 @@ class References:
         reason = ""
         if len(samples) < rule.samples and (rows := self._deciding(case, metric, size)):
             reason = (
-                f"{rows[0].id} is the mean of a distribution: it needs {rule.samples} samples, "
-                f"not {len(samples)}"
+                f"{rows[0].id} is the {rows[0].statistic} of a distribution: it needs "
+                f"{rule.samples} samples, not {len(samples)}"
             )
         judged = Judgement(
             value, statistic, verdict, bounds, ceiling, ceiling_id, reason, rule.better

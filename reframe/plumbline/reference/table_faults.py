@@ -128,7 +128,7 @@ def _of_value(row: Row, fom: MetricEntry, tables: Tables) -> Iterator[tuple[str,
     rule = tables.rules.classes[fom.tolerance]
     if rule.better != "neither" and value < 0:
         yield "value", f"{value:g} is negative"
-    bounding = row.kind == "measured" and rule.decides(row, tables.rules.decides)
+    bounding = row.kind == "measured" and tables.rules.may_decide(row, rule)
     if bounding and value == 0:
         yield "value", "0 gives no bounds"
 

@@ -49,22 +49,25 @@ class Tolerance(Strict):
 
 
 class Exceptional(Strict):
-    """An exception: rows with a floor of their own instead of their class's.
+    """An exception: rows with a floor of their own instead of their class's, or of which another
+    statistic gives the bounds.
 
     :ivar rows: their ids, or patterns of ids (``*`` and ``?`` as in a shell).
     :ivar floor: relative, as in a class.
     :ivar variation: id of the row whose printed run-to-run variation is the floor.
+    :ivar statistic: of these rows, only those of this statistic give bounds.
     """
 
     rows: Annotated[list[Text], pydantic.Field(min_length=1)]
     floor: Share | None = None
     variation: str = ""
+    statistic: Statistic | None = None
     reason: Text
 
     @pydantic.model_validator(mode="after")
-    def _one_of_two(self) -> Exceptional:
-        if (self.floor is None) == (not self.variation):
-            raise ValueError("give either a floor or a variation")
+    def _one_of_three(self) -> Exceptional:
+        if sum(map(bool, (self.floor, self.variation, self.statistic))) != 1:
+            raise ValueError("give either a floor, a variation, or a statistic")
         return self
 
     def matches(self, name: str) -> bool:
@@ -97,6 +100,16 @@ class Band(Strict):
     reason: Text
 
 
+class Wide(Strict):
+    """Bounds so wide that they find no ordinary fault.
+
+    :ivar loss: relative; bounds that a larger one passes are wide.
+    """
+
+    loss: Share
+    reason: Text
+
+
 class Suspicious(Strict):
     """How much better than its reference a suspicious figure is. Both measures must be exceeded.
 
@@ -115,6 +128,7 @@ class Tolerances(Strict):
     classes: dict[str, Tolerance]
     decides: list[Statistic]
     warning: Band
+    wide: Wide
     suspicious: Suspicious
     baseline: Baseline
     exceptions: list[Exceptional] = []
@@ -129,6 +143,16 @@ class Tolerances(Strict):
         if known and units.better(unit) == better:
             return known
         return {"higher": "rate", "lower": "time"}.get(better, "data")
+
+    def may_decide(self, row: Row, rule: Tolerance) -> bool:
+        """Return whether the statistic of a measured row gives bounds.
+
+        :arg rule: of its class.
+        """
+        for found in self.exceptions:
+            if found.statistic and found.matches(row.id):
+                return row.statistic == found.statistic
+        return rule.decides(row, self.decides)
 
     def exception(self, name: str) -> Exceptional | None:
         """Return the exception for the row with this id, if any."""

@@ -1,4 +1,5 @@
-"""Weak assertions: those that would also pass the published value of a neighbouring case.
+"""Weak assertions: those that would also pass the published value of a neighbouring case, and those
+whose bounds are wide.
 
 A job that did not run as requested (on another pair of GPUs, without its variant) is detected by
 its figures only if their bounds exclude the published value of the case that ran instead. Two
@@ -67,9 +68,7 @@ def pairs(references: References, checks: Mapping[str, Iterable[str]]) -> list[P
         alike: dict[tuple, list[Row]] = defaultdict(list)
         rows = [references.tables.rows[name] for name in names]
         for row in sorted(rows, key=lambda row: (row.metric, row.message_size or 0, row.id)):
-            alike[row.system, row.benchmark, row.metric, row.message_size, row.statistic].append(
-                row
-            )
+            alike[row.system, row.benchmark, row.metric, row.message_size].append(row)
         for group in alike.values():
             for row, neighbour in permutations(group, 2):
                 differences = [*_differences(references, row, neighbour)]
@@ -94,6 +93,18 @@ def _differences(
         own, other = row.conditions.get(key, ""), neighbour.conditions.get(key, "")
         if own != other and roles[key].role == "condition":
             yield key, own, other
+
+
+def wide(references: References, checks: Mapping[str, Iterable[str]]) -> dict[str, float]:
+    """Return the rows with wide bounds -> the largest loss that passes; of a distribution, with the
+    least number of samples.
+
+    :arg checks: as of :func:`pairs`.
+    """
+    rows = (references.tables.rows[name] for names in checks.values() for name in names)
+    found = {row.id: bounds.loss for row in rows if (bounds := references.bounds_of(row))}
+    limit = references.tables.rules.wide.loss
+    return {name: loss for name, loss in sorted(found.items()) if loss > limit}
 
 
 def _compare(references: References, row: Row, neighbour: Row, pair: Pair) -> None:
