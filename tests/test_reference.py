@@ -981,6 +981,8 @@ CAPPED = [
     ("reedbush-h", "osu", "gpu-a", 1, {}, "bandwidth", 41000, "reedbush-h-nvlink"),
     ("sierra", "commscope", "per-gpu", 1, {}, "bidir_bandwidth", 151, "sierra-nvlink-gpu-link"),
     ("reedbush-h", "commscope", "per-gpu", 1, {}, "h2d_bandwidth", 15.75, "reedbush-h-commscope"),
+    ("tioga", "commscope", "per-gpu", 1, {}, "h2d_bandwidth", 36.5, "tioga-infinity-fabric-host"),
+    ("rzvernal", "commscope", "per-gpu", 1, {}, "bidir_bandwidth", 73, "rzvernal-infinity-fabric-"),
     ("lassen", "osu", "gpu-b", 1, {}, "bandwidth", 900500, "lassen-babelstream"),
     ("summit", "osu", "off-node", 2, {}, "bandwidth", 25100, "summit-architecture-injection"),
     ("summit", "imb", "off-node", 2, {}, "exchange_bandwidth", 50200, "summit-architecture-inj"),
