@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plumbline.core.units import UnitError, factor, same
+from plumbline.core.units import UnitError, better, factor, quantity, same
 
 CONVERSIONS = [
     ("MB/s", "MB/s", 1),
@@ -99,3 +99,30 @@ def test_same() -> None:
     assert not same("MB/s", "MiB/s")
     assert not same("GB/s", "MB/s")
     assert not same("MB/s", "mb/s")
+
+
+#: Units of other facilities' checks -> what they are of, and which values are better.
+OTHERS = [
+    ("MB/second", "bandwidth", "higher"),
+    ("Mbps", "bandwidth", "higher"),
+    ("ns/day", "rate", "higher"),
+    # NAMD prints the time that a simulated nanosecond takes.
+    ("days/ns", "time", "lower"),
+    ("s/step", "time", "lower"),
+    ("ms/step", "time", "lower"),
+    ("msec", "latency", "lower"),
+    ("GFLOPS", "rate", "higher"),
+    ("TFLOP/s/GPU", "rate", "higher"),
+    ("tokens/sec/gpu", "rate", "higher"),
+    # Not of what one link or memory moves.
+    ("GB/s/node", "rate", "higher"),
+    ("Mflop/s per node", "rate", "higher"),
+    ("clock cycles", "", "neither"),
+    ("kJ/mol", "", "neither"),
+    ("", "", "neither"),
+]
+
+
+@pytest.mark.parametrize(("unit", "what", "which"), OTHERS)
+def test_what_a_unit_is_of(unit: str, what: str, which: str) -> None:
+    assert (quantity(unit), better(unit)) == (what, which)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import pint
@@ -49,10 +50,12 @@ SPELLINGS = {
     "X": "one",
     "x": "one",
     "%": "percent",
+    "nsec": "ns",
     "usec": "us",
     "µs": "us",
     "μs": "us",
     "µsec": "us",
+    "msec": "ms",
     "sec": "s",
     "seconds": "s",
     "minutes": "min",
@@ -61,8 +64,10 @@ SPELLINGS = {
     "GB/sec": "GB/s",
     "GBytes": "GB/s",
     "GBytes per second": "GB/s",
+    "Mbps": "Mb/s",
     "Gbps": "Gb/s",
     "GF": "Gflop/s",
+    "GFLOPS": "Gflop/s",
     "Gflops": "Gflop/s",
     "GFlops": "Gflop/s",
     "TF": "Tflop/s",
@@ -82,8 +87,12 @@ SPELLINGS = {
     "creates/s": "operation/s",
     "Million creates/s": "Moperation/s",
     "operations/s": "operation/s",
+    "IOPS": "operation/s",
     "messages per minute": "message/min",
 }
+
+
+_TIME = {"[time]": 1}
 
 
 @functools.cache
@@ -141,18 +150,27 @@ def convertible(source: str, target: str) -> bool:
 
 
 def quantity(unit: str) -> str:
-    """Return what a unit is of: ``bandwidth``, ``rate`` (anything else per time), ``time``, or
-    ``latency``, a time in units below a second. Empty if it is none of them.
+    """Return what a unit is of: ``bandwidth``, ``rate`` (anything else per time), ``latency``, a
+    time in units below a second, or ``time``, any other and time per anything. Empty if it is none
+    of them.
 
-    >>> quantity("GB/s"), quantity("images/sec"), quantity("ns/day"), quantity("us"), quantity("GB")
-    ('bandwidth', 'rate', 'rate', 'latency', '')
+    >>> [quantity(unit) for unit in ("GB/s", "images/sec", "GB/s per node", "us", "s/step", "GB")]
+    ['bandwidth', 'rate', 'rate', 'latency', 'time', '']
+
+    Of two times, the one that passes while the program runs is not below a second.
+
+    >>> quantity("ns/day"), quantity("days/ns")
+    ('rate', 'time')
     """
     unit = SPELLINGS.get(unit, unit)
-    what, slash, per = unit.rpartition("/")
-    if slash and _dimension(per) == {"[time]": 1}:
-        return "bandwidth" if _dimension(what) == {"[information]": 1} else "rate"
+    what, *per = re.split("/| per ", unit)
+    of, times = _dimension(what), [each for each in per if _dimension(each) == _TIME]
+    if of == _TIME and per:
+        return "rate" if any(factor(each, "s") >= 1 for each in times) else "time"
+    if times:
+        return "bandwidth" if per == times and of == {"[information]": 1} else "rate"
     found = _dimension(unit)
-    if found == {"[time]": 1}:
+    if found == _TIME:
         return "time" if factor(unit, "s") >= 1 else "latency"
     return "rate" if found.get("[time]", 0) == -1 else ""
 
