@@ -168,6 +168,16 @@ class unread(Printed):
 
 
 @rfm.simple_test
+class grouped(Printed):
+    """The names of its variables differ before the colon."""
+
+    @run_before("performance")
+    def group(self):
+        self.perf_variables = {name: sn.make_performance_function(sn.defer(value), "GB/s")
+                               for name, value in (("copy", 1.0), ("gpu:copy", 2.0))}
+
+
+@rfm.simple_test
 class patterns(rfm.RunOnlyRegressionTest):
     valid_systems = ["*"]
     valid_prog_environs = ["*"]
@@ -234,6 +244,8 @@ FOMS = [
     ("mixed", "seconds", 3.0, "s", "lower", "pass", (None, 3.3)),
     ("mixed_lenient", "rate", 12.5, "GB/s", "higher", "not-asserted", (None, None)),
     ("named", "rate", 12.5, "GB/s", "higher", "pass", (10.8, None)),
+    ("grouped", "copy", 1.0, "GB/s", "higher", "not-asserted", (None, None)),
+    ("grouped", "gpu:copy", 2.0, "GB/s", "higher", "not-asserted", (None, None)),
     ("patterns", "ops", 5000.0, "operation/s", "higher", "pass", (2000.0, 6000.0)),
     ("patterns", "left", 42.0, "items", "neither", "not-asserted", (None, None)),
 ]
@@ -264,6 +276,7 @@ RESULTS = {
     "mixed_lenient": ("pass", None),
     "named": ("pass", None),
     "unread": ("pass", None),
+    "grouped": ("pass", None),
     "patterns": ("pass", None),
     "functional": ("pass", None),
 }

@@ -55,8 +55,7 @@ def judge(check) -> None:
     _check_references(check)
     result = measured(testcase, passed=True)
     # ReFrame fails a NaN, which differs from itself, also if it has no reference.
-    undefined = {key.rpartition(":")[2] for key, (value, *_) in check.perfvalues.items()
-                 if value != value}  # fmt: skip
+    undefined = {variable for variable, (value, *_) in _values(check).items() if value != value}
     for notice in result.notices:
         if notice.code == "figure.other-unit":
             raise outcomes.Invalid(notice.detail, code=notice.code)
@@ -145,7 +144,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
     if dry_run:
         result.expected = [(Figure(variable), case) for variable in expected]
         return result
-    found = {key.rpartition(":")[2]: values for key, values in check.perfvalues.items()}
+    found = _values(check)
     for variable in expected:
         given, *_, unit, status = found.get(variable, (None, "", None))
         value = _finite(given)
@@ -167,6 +166,12 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
     result.judgements = verdict.waived(result, subject_of(testcase), result.judgements)
     result.notices += verdict.notices(result)
     return result
+
+
+def _values(check) -> dict[str, list]:
+    """Return what ReFrame has of each performance variable; one may have a colon in its name."""
+    place = f"{check.current_partition.fullname}:"
+    return {key.removeprefix(place): values for key, values in check.perfvalues.items()}
 
 
 def nodes_of(check, partition) -> int:
