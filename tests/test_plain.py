@@ -428,6 +428,14 @@ class marked(Printed):
 
 
 @rfm.simple_test
+class hangs_when_repeated(Printed):
+    @run_before("run")
+    def choose(self):
+        if runtime().current_run:
+            self.postrun_cmds = ["sleep 600"]
+
+
+@rfm.simple_test
 class fine(Printed):
     pass
 
@@ -468,6 +476,8 @@ EXITS = [
     ("fine|other", ["--exec-policy=serial"], "0.001", ["pass", "unfinished"], 2),
     ("fine", ["--exec-policy=serial", "--reruns=2"], "0.001", ["pass"], 2),
     ("fine", ["--reruns=2"], "", ["pass", "pass", "pass"], 0),
+    # ReFrame aborts the last repetition, as there is always one.
+    ("hangs_when_repeated", ["--duration=5s"], "", ["pass"], 0),
     ("fine", [], "", ["pass"], 0),
 ]
 

@@ -374,11 +374,13 @@ class Session(executors.TaskEventListener):
             # A signal arrived while ReFrame cleaned up after the case.
             return
         self._ended.add(ended)
-        self.records.append(fields)
-        if self.dry_run:
-            self.preview.add(fields, measured, self.planned[fields.case]["hours"] * 3600)
-        else:
-            self.write(fields)
+        # ReFrame's --duration always ends a repetition.
+        if not (fields.attempt and fields.code == "case.budget-spent" and not self.spent()):
+            self.records.append(fields)
+            if self.dry_run:
+                self.preview.add(fields, measured, self.planned[fields.case]["hours"] * 3600)
+            else:
+                self.write(fields)
         if measured.scratch:
             # Also after its job was killed. Many files take minutes, in which the session may end.
             shutil.rmtree(measured.scratch, ignore_errors=True)
