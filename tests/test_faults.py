@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from plumbline.session import preflight, run
 from plumbline.session.session import Session
 from plumbline.site import configuration, host
 from plumbline.software import providers
+from reframe.frontend import cli
 
 TOOLS = ROOT / ".tools"
 OUTPUTS = STANDINS / "outputs"
@@ -500,7 +502,17 @@ def test_an_abbreviated_option_runs_nothing_unrecorded(testbed: Testbed) -> None
 ABBREVIATED = ("--skip-sa", "--skip-performance", "--performance-r=now-1d:now/last:/", "--list=C")
 
 
-@pytest.mark.parametrize("option", [*run.REFUSED, *ABBREVIATED])
+#: ReFrame's options that do something else than to run the cases.
+ACTIONS = {
+    option
+    for options in re.findall(
+        r"action_options\.add_argument\(([^)]*?)(?:metavar|nargs|action)", inspect.getsource(cli)
+    )
+    for option in re.findall(r"'(-[^']*)'", options)
+} - {"-r", "--run", "--dry-run"}
+
+
+@pytest.mark.parametrize("option", sorted({*run.REFUSED, *ABBREVIATED, *ACTIONS}))
 def test_options_that_a_session_cannot_have(option: str) -> None:
     """Refused before anything starts; ReFrame accepts abbreviations."""
     named = option.partition("=")[0]

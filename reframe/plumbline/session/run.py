@@ -27,8 +27,13 @@ REFUSED = {
     "--skip-sanity-check": "a session without it trusts any output",
     "--skip-performance-check": "a session without it asserts nothing",
     **dict.fromkeys(
-        ("-l", "-L", "--list", "--list-detailed", "--describe"),
-        "it runs nothing: use `plumbline doctor`, or reframe itself (docs/using.md)",
+        (
+            *("-l", "-L", "--list", "--list-detailed", "--list-tags", "--describe", "-V"),
+            *("--version", "--ci-generate", "--detect-host-topology", "--show-config"),
+            *("--list-stored-sessions", "--list-stored-testcases", "--describe-stored-sessions"),
+            *("--describe-stored-testcases", "--delete-stored-sessions", "--performance-compare"),
+        ),
+        "it runs nothing: use reframe itself (docs/using.md), or `plumbline doctor` for a list",
     ),
 }
 
