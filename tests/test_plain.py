@@ -365,6 +365,17 @@ class nameless(Printed):
 
 
 @rfm.simple_test
+class unbuilt(rfm.CompileOnlyRegressionTest):
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    build_system = "CustomBuild"
+
+    @run_before("compile")
+    def fail(self):
+        self.build_system.commands = ["exit 3"]
+
+
+@rfm.simple_test
 class last(Printed):
     pass
 '''
@@ -376,6 +387,7 @@ ODD_RESULTS = {
     "vast": ("invalid", "figure.not-evaluated", "rate"),
     "beneath": ("error", "case.error", "0.1"),
     "nameless": ("invalid", "check.wrong-result", "no name"),
+    "unbuilt": ("error", "case.build-failed", "3"),
     "last": ("pass", None, ""),
 }
 

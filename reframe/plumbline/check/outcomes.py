@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reframe.core.exceptions import (
+    BuildError,
     ExpectedFailureError,
     JobError,
     PerformanceError,
@@ -65,6 +66,8 @@ def code_of(task) -> str:
         return "job.time-limit"
     if isinstance(error, ExpectedFailureError | UnexpectedSuccessError):
         return "case.xfail"
+    if isinstance(error, BuildError):
+        return "case.build-failed"
     if isinstance(error, PerformanceError):
         return "figure.outside-bounds"
     if isinstance(error, SanityError):
