@@ -376,6 +376,18 @@ class unbuilt(rfm.CompileOnlyRegressionTest):
 
 
 @rfm.simple_test
+class crashed(Printed):
+    """Ends by a signal after it has printed all."""
+
+    postrun_cmds = ["sh -c 'kill -SEGV $$'"]
+
+
+@rfm.simple_test
+class searched(Printed):
+    postrun_cmds = ["grep error rfm_job.out"]
+
+
+@rfm.simple_test
 class last(Printed):
     pass
 '''
@@ -388,6 +400,8 @@ ODD_RESULTS = {
     "beneath": ("error", "case.error", "0.1"),
     "nameless": ("invalid", "check.wrong-result", "no name"),
     "unbuilt": ("error", "case.build-failed", "3"),
+    "crashed": ("pass", None, ""),
+    "searched": ("pass", None, ""),
     "last": ("pass", None, ""),
 }
 
@@ -407,6 +421,11 @@ def test_one_check_does_not_end_the_session(odd: Done, check: str):
     assert (fields["result"], fields["code"]) == (result, code)
     assert part in (fields["reason"] or "")
     assert odd.code == 1
+
+
+def test_a_job_that_a_signal_ended_is_a_warning(odd: Done):
+    warned = {f["check"]: [w["code"] for w in f["warnings"]] for f in odd.records if f["warnings"]}
+    assert warned == {"crashed": ["output.exit-code"]}
 
 
 # -- what ReFrame's own exit code does not show --------------------------------------------------

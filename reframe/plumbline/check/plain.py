@@ -13,6 +13,7 @@ import numbers
 import os
 import platform
 import reprlib
+import signal
 from pathlib import Path
 
 import reframe.core.runtime as rt
@@ -133,6 +134,8 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
     """
     check, partition, _ = testcase
     result = CaseResult(program=Path(str(check.executable or "")).name or None)
+    if passed and (notice := _ended_by_signal(check)):
+        result.notices.append(notice)
     expected = [*check.perf_variables]
     if not expected:
         return result
@@ -265,6 +268,19 @@ def _both(own: Judgement, baseline: Judgement | None) -> Judgement:
         and dataclasses.replace(decides.bounds, others=(other.bounds.decides,))
     )
     return dataclasses.replace(decides, bounds=bounds)
+
+
+def _ended_by_signal(check) -> Notice | None:
+    """Return a warning if a signal ended the last command of a job. Other exit codes are for the
+    check to judge: that of a ``grep`` which finds no error is 1."""
+    code = check.job.exitcode if check.job else None
+    try:
+        # As a shell and the launchers report it.
+        name = signal.Signals((code or 0) - 128).name
+    except ValueError:
+        return None
+    message = f"the job ended with exit code {code} ({name}), and the check accepts its output"
+    return Notice(WARNINGS, "output.exit-code", message)
 
 
 def _not_evaluated(variable: str, value: object) -> Notice:
