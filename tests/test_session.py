@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable
 
 import pytest
+import records
 from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, refused, two_cores
 from plumbline.check import record
 from plumbline.session import run, summary
@@ -578,3 +579,14 @@ def test_a_case_on_many_nodes_takes_few_lines(measured: Done):
     assert re.search(r"median of 499 .* 350 ", table)
     assert re.search(r"worst, n8 .* 1 ", table)
     assert re.search(r"^ *n8 .* FAIL", table, re.M)
+
+
+def test_attempts_with_the_same_reason_have_their_case_once():
+    attempts = [
+        records.case("20261101T000000Z-000001", "2026-11-01T00:00:00Z", attempt=attempt,
+                     check=check, result="error", code="case.error", reason="no")
+        for check in ("one", "other")
+        for attempt in range(3)
+    ]  # fmt: skip
+    (line,) = summary.reasons([record.validate(fields) for fields in attempts], "error")
+    assert (line.count("one @"), line.count("other @"), "more" in line) == (1, 1, False)

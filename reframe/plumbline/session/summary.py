@@ -89,10 +89,11 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
 
 def reasons(records: list[Record], result: str) -> list[str]:
     """Return why test cases have a result, a line for each reason."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for fields in records:
         if fields.result == result and fields.reason:
-            found.setdefault(fields.why, []).append(_short(fields))
+            # Once, also if it has several attempts.
+            found.setdefault(fields.why, {})[_short(fields)] = None
     return [f"{result}: {shorten(cases)}: {reason}" for reason, cases in found.items()]
 
 
