@@ -383,6 +383,11 @@ class crashed(Printed):
 
 
 @rfm.simple_test
+class killed(Printed):
+    postrun_cmds = ["kill -KILL $$"]
+
+
+@rfm.simple_test
 class searched(Printed):
     postrun_cmds = ["grep error rfm_job.out"]
 
@@ -401,6 +406,7 @@ ODD_RESULTS = {
     "nameless": ("invalid", "check.wrong-result", "no name"),
     "unbuilt": ("error", "case.build-failed", "3"),
     "crashed": ("pass", None, ""),
+    "killed": ("pass", None, ""),
     "searched": ("pass", None, ""),
     "last": ("pass", None, ""),
 }
@@ -425,7 +431,7 @@ def test_one_check_does_not_end_the_session(odd: Done, check: str):
 
 def test_a_job_that_a_signal_ended_is_a_warning(odd: Done):
     warned = {f["check"]: [w["code"] for w in f["warnings"]] for f in odd.records if f["warnings"]}
-    assert warned == {"crashed": ["output.exit-code"]}
+    assert warned == {"crashed": ["output.exit-code"], "killed": ["output.exit-code"]}
 
 
 # -- what ReFrame's own exit code does not show --------------------------------------------------

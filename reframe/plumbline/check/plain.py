@@ -271,15 +271,15 @@ def _both(own: Judgement, baseline: Judgement | None) -> Judgement:
 
 
 def _ended_by_signal(check) -> Notice | None:
-    """Return a warning if a signal ended the last command of a job. Other exit codes are for the
+    """Return a warning if a signal ended a job or its last command. Other exit codes are for the
     check to judge: that of a ``grep`` which finds no error is 1."""
-    code = check.job.exitcode if check.job else None
+    # A shell and the launchers add 128; only ReFrame's local scheduler has the signal itself.
+    code = getattr(check.job, "exitcode", None) or 0
     try:
-        # As a shell and the launchers report it.
-        name = signal.Signals((code or 0) - 128).name
+        name = signal.Signals(getattr(check.job, "signal", None) or code - 128).name
     except ValueError:
         return None
-    message = f"the job ended with exit code {code} ({name}), and the check accepts its output"
+    message = f"{name} ended the job, and the check accepts its output"
     return Notice(WARNINGS, "output.exit-code", message)
 
 
