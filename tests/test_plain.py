@@ -325,6 +325,9 @@ def test_without_a_phase_it_is_not_verified(printed: Testbed, option: str):
 ODD = (
     PRINTED
     + '''
+from decimal import Decimal
+
+
 @rfm.simple_test
 class counted(Printed):
     """Leaves the number of its tasks to the scheduler."""
@@ -388,6 +391,15 @@ class killed(Printed):
 
 
 @rfm.simple_test
+class decimal(Printed):
+    reference = {"*": {"rate": (12.0, -0.1, None, "GB/s")}}
+
+    @performance_function("GB/s")
+    def rate(self):
+        return Decimal("12.5")
+
+
+@rfm.simple_test
 class searched(Printed):
     postrun_cmds = ["grep error rfm_job.out"]
 
@@ -408,6 +420,7 @@ ODD_RESULTS = {
     "crashed": ("pass", None, ""),
     "killed": ("pass", None, ""),
     "searched": ("pass", None, ""),
+    "decimal": ("pass", None, ""),
     "last": ("pass", None, ""),
 }
 

@@ -7,6 +7,7 @@ ReFrame evaluates the performance variables of such a check and compares them wi
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import inspect
 import math
 import numbers
@@ -202,7 +203,7 @@ def _case(testcase) -> Case:
 def _finite(value: object) -> float | None:
     """Return the value of a performance variable; ``None`` if no record can have it."""
     try:
-        found = float(value) if isinstance(value, numbers.Real) else math.nan
+        found = float(value) if isinstance(value, numbers.Real | decimal.Decimal) else math.nan
     except OverflowError:
         return None
     return found if math.isfinite(found) else None
