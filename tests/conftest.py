@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import csv
 import functools
+import gc
 import json
 import os
 import re
@@ -50,6 +51,10 @@ atexit.register(shutil.rmtree, os.environ["PLUMBLINE_LOCKS"], ignore_errors=True
 
 # The ReFrame that a command within this process starts is forked, as the commands of the tests are.
 plan.subprocess = SimpleNamespace(run=forked.completed)
+
+# There are millions of objects once all tests are loaded, and each full collection looks at all: a
+# tenth of the CPU time of tests that start no process.
+gc.set_threshold(50_000)
 
 # No test asserts how long something takes: cores may be busy.
 hypothesis.settings.register_profile("plumbline", deadline=None)
