@@ -6,8 +6,8 @@ import re
 
 
 def prints(output: str, shown: str) -> bool:
-    """Return whether an output has what a page shows of it, with `...` for what is left out. Widths
-    of columns do not count, nor the marks of findings, which differ from night to night."""
+    """Return whether an output has what a page shows of it, with `...` for omitted text. Widths of
+    columns do not count, nor the marks of findings, which differ from night to night."""
     output, shown = (
         " ".join(re.sub(r"(?<!\S)-{2,}(?!\S)|(?<=[a-z0-9]-)[0-9a-f]{6}\b", "", text).split())
         for text in (output, shown)

@@ -3,7 +3,7 @@
 The commands run in a checkout of their own. Its system is Perlmutter at the simulated facility, and
 its history is made up. A command that needs another machine is skipped with a reason.
 
-In a block with prompts, what is below a command is what it prints, `...` is text that is left out.
+In a block with prompts, what is below a command is what it prints, with `...` for omitted text.
 """
 
 from __future__ import annotations

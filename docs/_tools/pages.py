@@ -26,6 +26,7 @@ from plumbline.reference import lookup
 from plumbline.reference.lookup import References
 from plumbline.reference.row import SITE, Row
 from plumbline.reference.tolerance import Exceptional, Tolerance
+from plumbline.site import weak
 
 SHIPPED = paths.ROOT / "reference"
 
@@ -144,12 +145,9 @@ def tolerances(references: References) -> str:
         f"{_cell(found.reason)} |"
         for found in rules.exceptions
     ]
-    wide = [
-        f"| `{row.id}` | {bounds.loss:.0%} |"
-        for row in references.rows
-        if row.kind == "measured" and references.may_decide(row)
-        and (bounds := references.bounds_of(row)) and bounds.loss > rules.wide.loss
-    ]  # fmt: skip
+    decide = [r.id for r in references.rows if r.kind == "measured" and references.may_decide(r)]
+    passing = weak.wide(references, {"": decide})
+    wide = [f"| `{name}` | {loss:.0%} |" for name, loss in passing.items()]
     warning, baseline = rules.warning, rules.baseline
     return _TOLERANCES.format(
         classes="\n".join(classes),

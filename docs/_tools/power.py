@@ -22,10 +22,9 @@ five samples would look surer of itself than it is.
   ``tolerance.yaml`` is that it repeats as they do. Most printed spreads of memory and network are
   smaller. It is an assumption all the same, and a shared file system is noisier.
 * A distribution (GPCNeT) has no offset: ``network_load_test`` reshuffles its nodes in each run
-  (``build_subcomms`` seeds by the clock), so that each is a draw of its own. But the paper knows
-  mean and spread from its own ten or twenty runs only: these are drawn too, summarized and rounded
-  as it printed them, and the bounds come from that. Where its median decides instead, as an
-  outlier makes its spread, the noise is that of the class's name without ``distribution``.
+  (``build_subcomms`` seeds by the clock), so that each is a draw of its own. The paper has only ten
+  or twenty: these are drawn too, summarized and rounded as it printed them, and give the bounds.
+  Where their median decides, the noise is that of the class without ``distribution-`` in its name.
 
 The noise is normal; heavy-tailed, Student's t with three degrees of freedom; or bootstrapped, drawn
 from the residuals of real runs (:func:`residuals`). Each is scaled to the printed spread.
