@@ -262,6 +262,20 @@ def test_command(text: str, checkout: Checkout):
     assert [lines for lines in shown if not prints(night or output, lines)] == [], night or output
 
 
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("rate  +12.6%\nlate 3", True),
+        ("rate +12.7%", False),
+        ("rate +12.6%\n...\nend", True),
+        ("rate +12.6%\nend", False),
+        ("end\n...\nrate", False),
+    ],
+)
+def test_what_counts_as_printed(shown: str, printed: bool):
+    assert prints("rate   +12.6%\nlate   3\nend\n", shown) is printed
+
+
 def test_outputs_are_below_their_commands():
     """Otherwise nothing compares them."""
     found = {
