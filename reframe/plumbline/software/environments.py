@@ -5,14 +5,12 @@ Only reads files; nothing here runs Spack.
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 import itertools
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +79,6 @@ class Lock:
     :ivar sha256: SHA-256 of the file.
     :ivar solution: SHA-256 of the solution alone, whatever the file's layout.
     :ivar stamp: digests of what it was concretized from, and of the solution; may be empty.
-    :ivar edited: the packages whose content does not match their hash.
     """
 
     path: Path
@@ -90,7 +87,6 @@ class Lock:
     sha256: str
     solution: str
     stamp: dict
-    edited: tuple[str, ...] = ()
 
     def provided(self, node: PackageNode, virtual: str) -> PackageNode | None:
         """Return the provider of a virtual package (GCC for ``c``), ``None`` if it needs none."""
@@ -239,8 +235,6 @@ class Environment:
         :arg detected: further included files.
         :raises Fault: if a file cannot be read.
         """
-        if lock.edited:
-            return f"{LOCK} was edited: wrong hash of {', '.join(lock.edited)}"
         if lock.stamp and lock.stamp.get("solution") != lock.solution:
             return f"{LOCK} was edited after it was concretized"
         names = {node.name for node in lock.nodes.values()}
@@ -355,7 +349,6 @@ def read_lock(path: Path) -> Lock:
         }
         roots = tuple(root["hash"] for root in content["roots"])
         stamp = dict(content.get(STAMP) or {})
-        edited = tuple(_edited(content))
     except OSError as err:
         raise UnreadableFile(f"{path}: {err.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as err:
@@ -364,34 +357,8 @@ def read_lock(path: Path) -> Lock:
             f"lock`",
             code="spack.no-lock",
         ) from None
-    return Lock(
-        path, roots, nodes, hashlib.sha256(data).hexdigest(), solution(content), stamp, edited
-    )
-
-
-def _edited(content: dict) -> Iterator[str]:
-    """Yield the packages whose content does not match their hash, and the missing ones."""
-    specs = content["concrete_specs"]
-    for digest, fields in specs.items():
-        if not digest == fields.get("hash") == dag_hash(fields):
-            yield f"{fields['name']}@{fields['version']}"
-    dependencies = [entry for f in specs.values() for entry in f.get("dependencies", [])]
-    for entry in [*content["roots"], *dependencies]:
-        if entry["hash"] not in specs:
-            yield f"/{entry['hash']}, which is missing"
-
-
-def dag_hash(fields: dict) -> str:
-    """Return Spack's hash of one package of a lock, whose fields have its dependencies' hashes.
-
-    As in Spack 1.1 (``Spec.spec_hash`` in spec.py): base32 of the SHA-1 of the fields as compact
-    JSON, in their order. An external is hashed without its namespace, which Spack sets later
-    (externals.py).
-    """
-    excluded = {"hash", "namespace"} if fields.get("external") else {"hash"}
-    hashed = {key: value for key, value in fields.items() if key not in excluded}
-    text = json.dumps(hashed, separators=(",", ":"))
-    return base64.b32encode(hashlib.sha1(text.encode()).digest()).decode().lower()
+    digest = hashlib.sha256(data).hexdigest()
+    return Lock(path, roots, nodes, digest, solution(content), stamp)
 
 
 def solution(content: dict) -> str:
