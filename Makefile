@@ -83,7 +83,7 @@ docs: setup ## render the generated pages, and build the docs as a site: docs/_s
 	$(BIN)/python docs/_tools/manual.py docs/_site/man/plumbline.1
 
 lock: setup ## concretize all Spack environments again: about forty minutes
-	@$(OURS) $(BIN)/plumbline lock --page docs/environments.md $(ARGS)
+	@$(OURS) $(BIN)/plumbline lock $(ARGS)
 
 bench: setup ## measure Plumbline itself: overhead, history, report, parsing, killed sessions
 	@$(BENCH).harness $(ARGS)

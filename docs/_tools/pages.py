@@ -1,7 +1,8 @@
 """The generated pages of the docs, which ``make docs`` writes.
 
 There is a page for each paper (its numbers as printed, the reference ids, the known misprints), and
-one each for the tolerances with their reasons, the placements, the launchers, and the reason codes.
+one each for the tolerances with their reasons, the placements, the launchers, the Spack
+environments, and the reason codes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from plumbline.reference.lookup import References
 from plumbline.reference.row import SITE, Row
 from plumbline.reference.tolerance import Exceptional, Tolerance
 from plumbline.site import weak
+from plumbline.software import environments
 
 SHIPPED = paths.ROOT / "reference"
 
@@ -54,6 +56,7 @@ def rendered(references: References, folder: Path) -> dict[str, str]:
         "tolerances.md": tolerances(references),
         "placements.md": placements(),
         "launchers.md": launchers(),
+        "environments.md": concretized(),
         "codes.md": codes(folder),
         "troubleshooting.md": troubleshooting(folder),
     }
@@ -320,6 +323,39 @@ def _refusals() -> str:
         listed = "all" if len(names) == len(LAUNCHERS) else listed
         rows.append([refusal.message, listed, refusal.when])
     return _table(["message", "launchers", "when"], rows)
+
+
+def concretized() -> str:
+    """Return the page of the shipped locks.
+
+    :raises Fault: if one cannot be read.
+    """
+    rows = []
+    for path in sorted((paths.ROOT / "spack-env").glob(f"*/*/{environments.LOCK}")):
+        lock = environments.read_lock(path)
+        external = sum(bool(node.prefix) for node in lock.nodes.values())
+        counts = map(str, (len(lock.roots), len(lock.nodes), external))
+        rows.append([path.parent.parent.name, path.parent.name, *counts])
+    numbers = ["root specs", "packages", "external packages"]
+    pins = environments.pins()
+    return _CONCRETIZED.format(
+        spack=pins["spack"]["tag"],
+        packages=pins["packages"]["tag"],
+        table=_table(["system", "toolchain", *numbers], rows, numbers),
+    )
+
+
+_CONCRETIZED = """# Concretized Spack environments
+
+Rendered by `make docs` from the locks in `spack-env/`; do not edit.
+
+The exact versions of all packages of each environment were computed by `make lock` and stored in
+its `spack.lock`; nothing was built. It used Spack {spack}, and its packages {packages}. External
+packages (such as the system's MPI) were assumed to be installed, and each environment was
+concretized for the CPU of its own system.
+
+{table}
+"""
 
 
 def _table(heads: list[str], rows: Iterable[list[str]], numbers: Collection[str] = ()) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from plumbline.cli.common import say, spack_environments, warn_lines
@@ -21,9 +19,7 @@ from plumbline.core.text import pluralize
     show_default=True,
     help="Environments in parallel; each needs about 1.5 GiB of memory.",
 )
-@click.option("--page", type=click.Path(path_type=Path), metavar="FILE",
-              help="Write a page of what was concretized, and how long it took.")  # fmt: skip
-def lock(names: tuple[str, ...], jobs: int, page: Path | None):
+def lock(names: tuple[str, ...], jobs: int):
     """Concretize Spack environments, and store their locks.
 
     Without a SYSTEM, all of them.
@@ -37,21 +33,17 @@ def lock(names: tuple[str, ...], jobs: int, page: Path | None):
 
     def solve(environment):
         try:
-            return builder.lock(environment, say)
+            builder.lock(environment, say)
         except Fault as err:
             failed.append(environment.name)
             warn_lines(err.coded())
-            return None
 
     wanted = spack_environments(names)
-    # docs/environments.md has the times of all shipped ones.
     say(f"{pluralize(len(wanted), 'environment')}, one to three minutes each")
     with spack.locked(say):
         spack.bootstrap(say)
         builder.index(say)
         with ThreadPoolExecutor(jobs) as pool:
-            solutions = [solution for solution in pool.map(solve, wanted) if solution]
+            list(pool.map(solve, wanted))  # raises what one raised
     if failed:
         raise Fault(f"not concretized: {', '.join(failed)}", code="spack.not-concretized")
-    if page:
-        page.write_text(builder.page(solutions, jobs), encoding="utf-8")

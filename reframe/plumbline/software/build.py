@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -17,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
-from tabulate import tabulate
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
@@ -409,11 +407,9 @@ def index(report: Callable[[str], None]) -> None:
     spack.run(["providers", "mpi"], None, log, report, "Spack's index of its packages")
 
 
-def lock(environment: Environment, report: Callable[[str], None]) -> list[object]:
-    """Concretize an environment, write its lock into the site's folder, and return its row of
-    :func:`page`.
-
-    Several may run in parallel.
+def lock(environment: Environment, report: Callable[[str], None]) -> None:
+    """Concretize an environment, and write its lock into the site's folder. Several may run in
+    parallel.
 
     :raises Fault: if there is no solution.
     """
@@ -431,23 +427,4 @@ def lock(environment: Environment, report: Callable[[str], None]) -> list[object
         kept = paths.spack_env().own / environment.system / environment.toolchain / LOCK
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / LOCK, kept)
-    externals_ = sum(bool(node.prefix) for node in solved.nodes.values())
     report(f"{environment.name}: {len(solved.nodes)} packages in {seconds:.0f} s: {kept}")
-    counts = len(solved.roots), len(solved.nodes), externals_
-    return [environment.system, environment.toolchain, *counts, f"{seconds:.0f}"]
-
-
-def page(rows: list[list[object]], jobs: int) -> str:
-    """Return docs/environments.md: all concretizations."""
-    headers = ["system", "toolchain", "root specs", "packages", "external packages", "seconds"]
-    pins = environments.pins()
-    return (
-        "# Concretized Spack environments\n\n"
-        "The exact versions of all packages of each environment were computed and stored in its "
-        "`spack.lock`; nothing was built.\n\n"
-        f"Written by `make lock`: Spack {pins['spack']['tag']}, its packages "
-        f"{pins['packages']['tag']}, {jobs} at once on {os.cpu_count()} cores. External packages "
-        "(such as the system's MPI) were assumed to be installed, and each environment was "
-        "concretized for the CPU of its own system.\n\n"
-        f"{tabulate(rows, headers, tablefmt='github', disable_numparse=True)}\n"
-    )
