@@ -12,13 +12,13 @@ import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import jinja2
 from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.codes import registered
+from plumbline.core.formats import markdown_table
 from plumbline.output import query
 from plumbline.placement import binding, placement
 from plumbline.placement.binding import LAUNCHERS
@@ -71,7 +71,7 @@ def codes(folder: Path) -> str:
     known = {**registered(), **states.reasons(folder)}
     for part, codes in itertools.groupby(known, key=lambda code: code.partition(".")[0]):
         rows = [[f"`{c}`", _cell(known[c].cause), _cell(known[c].remedy)] for c in codes]
-        lines += ["", f"## {part}", "", _table(["code", "cause", "remedy"], rows)]
+        lines += ["", f"## {part}", "", markdown_table(["code", "cause", "remedy"], rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -299,7 +299,7 @@ def _selection() -> str:
         anchor = re.sub(r"[^\w -]", "", launcher.section.lower()).replace(" ", "-")
         command = f"`{launcher.command}`" if launcher.command else "none"
         rows.append([f"`{name}`", f"`{launcher.key}`", command, f"[{launcher.section}](#{anchor})"])
-    return _table(["value", "of", "command", "options"], rows)
+    return markdown_table(["value", "of", "command", "options"], rows)
 
 
 def _options(section: str) -> str:
@@ -308,7 +308,7 @@ def _options(section: str) -> str:
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["section"] == section]
     cells = [[f"`{row['option']}`", row["purpose"], row["source"]] for row in rows]
-    return _table(["option", "for", "from"], cells)
+    return markdown_table(["option", "for", "from"], cells)
 
 
 def _refusals() -> str:
@@ -322,7 +322,7 @@ def _refusals() -> str:
         listed = ", ".join(f"`{name}`" for name in names)
         listed = "all" if len(names) == len(LAUNCHERS) else listed
         rows.append([refusal.message, listed, refusal.when])
-    return _table(["message", "launchers", "when"], rows)
+    return markdown_table(["message", "launchers", "when"], rows)
 
 
 def concretized() -> str:
@@ -334,14 +334,14 @@ def concretized() -> str:
     for path in sorted((paths.ROOT / "spack-env").glob(f"*/*/{environments.LOCK}")):
         lock = environments.read_lock(path)
         external = sum(bool(node.prefix) for node in lock.nodes.values())
-        counts = map(str, (len(lock.roots), len(lock.nodes), external))
+        counts = len(lock.roots), len(lock.nodes), external
         rows.append([path.parent.parent.name, path.parent.name, *counts])
     numbers = ["root specs", "packages", "external packages"]
     pins = environments.pins()
     return _CONCRETIZED.format(
         spack=pins["spack"]["tag"],
         packages=pins["packages"]["tag"],
-        table=_table(["system", "toolchain", *numbers], rows, numbers),
+        table=markdown_table(["system", "toolchain", *numbers], rows, numbers),
     )
 
 
@@ -356,15 +356,6 @@ concretized for the CPU of its own system.
 
 {table}
 """
-
-
-def _table(heads: list[str], rows: Iterable[list[str]], numbers: Collection[str] = ()) -> str:
-    """Return a table.
-
-    :arg numbers: heads of the columns that are aligned on the right.
-    """
-    lines = [heads, ["---:" if head in numbers else "---" for head in heads], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def papers(references: References, folder: Path) -> dict[str, str]:
@@ -402,10 +393,10 @@ def _index(references: References, by_source: dict[str, list[Row]]) -> str:
     kinds = ("measured", "peak", "target", "derived")
     cells = []
     for source, rows in sorted(by_source.items()):
-        counts = [str(sum(row.kind == kind for row in rows)) for kind in kinds]
+        counts = [sum(row.kind == kind for row in rows) for kind in kinds]
         title = _cell(references.tables.sources[source].short)
         cells.append([f"[{source}]({source}.md)", title, *counts])
-    table = _table(["source", "paper", *kinds], cells, kinds)
+    table = markdown_table(["source", "paper", *kinds], cells, kinds)
     return "\n".join(["# The papers", "", _HEAD, "", _PAPERS, "", table, ""])
 
 
@@ -429,7 +420,7 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
         groups.setdefault(_place(row.locator), []).append(row)
     for place, group in groups.items():
         rows_of = (_line(references, row, place) for row in group)
-        table = _table(["where", "system", "figure", "printed", "id"], rows_of, ["printed"])
+        table = markdown_table(["where", "system", "figure", "printed", "id"], rows_of, ["printed"])
         lines += ["", f"## {place}", "", table]
     misprints = {}
     for row in rows:
@@ -437,7 +428,7 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
             misprints.setdefault(tuple(fields.values()), fields)
     if misprints:
         heads = ["id", "printed", "used", "arithmetic"]
-        table = _table(heads, ([*map(_cell, fields)] for fields in misprints))
+        table = markdown_table(heads, ([*map(_cell, fields)] for fields in misprints))
         lines += ["", "## Known misprints and readings", "", table]
     ids = {row.id for row in rows}
     broken = [fields for fields in derived if fields["id"] in ids and fields["holds"] == "no"]
@@ -445,7 +436,7 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
         cells = (
             [f"`{f['id']}`", _cell(f["printed"]), f"`{_cell(f['expression'])}`"] for f in broken
         )
-        table = _table(["id", "printed", "arithmetic"], cells, ["printed"])
+        table = markdown_table(["id", "printed", "arithmetic"], cells, ["printed"])
         lines += ["", "## Printed sums, ratios and percentages that do not hold", "", table]
     return "\n".join([*lines, ""])
 

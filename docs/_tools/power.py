@@ -48,6 +48,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from plumbline.core import paths, units
+from plumbline.core.formats import markdown_table
 from plumbline.reference.lookup import Bounds, References, evaluate, loaded, summarize
 from plumbline.reference.registers import MetricEntry, half_digit
 from plumbline.reference.row import SITE, Case, Row
@@ -421,39 +422,40 @@ def render(references: References, simulated: Simulated) -> str:
     )
     lines = ["# False alarms and power", "", _HEAD, "", about, "", "## By class", ""]
     of_alarms = [f"alarms in 1,000, {noise}" for noise in noises]
-    lines += _head(["class"], ["floor", "spreads", "assumed noise", "rows", *of_alarms,
-                               "loss beyond tolerance found"])  # fmt: skip
     noise_of = assumed(references)
+    cells = []
     for name, group in _grouped(simulated, _class_of):
         rule = references.tables.rules.classes[name]
         unprinted = any(case.row.spread is None for case, _ in group)
         found = [share for n in noises if (share := least_found(group, n)) is not None]
-        lines.append(
-            _line(
-                *(name, _percent(rule.floor), f"{rule.spreads:g}"),
-                _percent(noise_of[name], 1) if unprinted else "—",
-                len(group),
-                *_alarms(group, noises),
-                # Rounded down: 100 % means all.
-                _percent(math.floor(1000 * min(found)) / 1000, 1) if found else "—",
-            )
-        )
-    lines += ["", "## By figure of merit", ""]
-    lines += _head(["benchmark", "metric", "class"], ["rows", *of_alarms, "loss found"])
+        cells.append([
+            *(name, _percent(rule.floor), f"{rule.spreads:g}"),
+            _percent(noise_of[name], 1) if unprinted else "—",
+            len(group),
+            *_alarms(group, noises),
+            # Rounded down: 100 % means all.
+            _percent(math.floor(1000 * min(found)) / 1000, 1) if found else "—",
+        ])  # fmt: skip
+    numbers = ["floor", "spreads", "assumed noise", "rows", *of_alarms,
+               "loss beyond tolerance found"]  # fmt: skip
+    lines += [markdown_table(["class", *numbers], cells, numbers), "", "## By figure of merit", ""]
+    cells = []
     for name, group in _grouped(simulated, _figure_of):
         losses = sorted(by_noise["normal"].loss for _, by_noise in group)
         ends = dict.fromkeys(_percent(loss, 1) for loss in (losses[0], losses[-1]))
-        cells = [len(group), *_alarms(group, noises), " to ".join(ends)]
-        lines.append(_line(*name, *cells))
+        cells.append([*name, len(group), *_alarms(group, noises), " to ".join(ends)])
+    numbers = ["rows", *of_alarms, "loss found"]
+    lines.append(markdown_table(["benchmark", "metric", "class", *numbers], cells, numbers))
     lines += ["", f"## Rows with a spread above {_percent(STEADY)}", ""]
-    lines += _head(["row"], ["spread", "tolerance", *(f"loss found, {n}" for n in noises)])
+    cells = []
     for case, by_noise in simulated:
         if case.noise > STEADY:
             bound = case.bounds.lower if case.rule.better == "higher" else case.bounds.upper
             shares = [case.noise, abs(bound / case.value - 1)]
             shares += [by_noise[noise].loss for noise in noises]
-            lines.append(_line(f"`{case.row.id}`", *map(_percent, shares)))
-    return "\n".join([*lines, ""])
+            cells.append([f"`{case.row.id}`", *map(_percent, shares)])
+    numbers = ["spread", "tolerance", *(f"loss found, {n}" for n in noises)]
+    return "\n".join([*lines, markdown_table(["row", *numbers], cells, numbers), ""])
 
 
 def _class_of(case: Asserted) -> str:
@@ -473,14 +475,6 @@ def _grouped(simulated: Simulated, key: Callable[[Asserted], object]) -> list[tu
     for case, by_noise in simulated:
         groups[key(case)].append((case, by_noise))
     return sorted(groups.items())
-
-
-def _head(words: list[str], numbers: list[str]) -> list[str]:
-    return [_line(*words, *numbers), "|" + " --- |" * len(words) + " ---: |" * len(numbers)]
-
-
-def _line(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _percent(share: float, digits: int = 0) -> str:

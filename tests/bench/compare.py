@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from plumbline.analysis.compare import duet, judge
 from plumbline.check.duet import order
+from plumbline.core.formats import markdown_table
 from scipy import stats
 
 from bench import arguments, publish
@@ -337,8 +338,7 @@ FAMILY_HEADS = ["what", *(f"lost: {name}" for name in _VERDICTS), "any false",
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown; all columns but the first hold numbers."""
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return markdown_table(heads, rows, heads[1:])
 
 
 def page(count: int) -> str:

@@ -12,6 +12,7 @@ import random
 import time
 
 import test_fuzz
+from plumbline.core.formats import markdown_table
 
 from bench import arguments, keep
 
@@ -61,12 +62,13 @@ def measure() -> dict:
 def render(figures: dict) -> str:
     """The figures as the docs' page."""
     machine, parsers = figures["machine"], figures["parsers"]
+    heads = ["parser", "damaged outputs", "refused", "µs each", "outputs of 1 MiB",
+             "median, CPU seconds", "slowest"]  # fmt: skip
     rows = [
-        f"| {name} | {found['tried']:,} | {found['refused'] / found['tried']:.0%} | "
-        f"{found['cpu'] / found['tried'] * 1e6:.0f} | {found['grown']} | {found['usual']} | "
-        f"{found['slowest']} |"
-        for name, found in parsers.items()
-    ]
+        [name, f"{of['tried']:,}", f"{of['refused'] / of['tried']:.0%}",
+         f"{of['cpu'] / of['tried'] * 1e6:.0f}", of["grown"], of["usual"], of["slowest"]]
+        for name, of in parsers.items()
+    ]  # fmt: skip
     return "\n".join(
         [
             "# How parsers handle damaged outputs",
@@ -86,10 +88,7 @@ def render(figures: dict) -> str:
             f"the start of a line. None took more than {test_fuzz.MEMORY >> 20} MiB of memory. The "
             f"aim: 1 MiB in ≤ {test_fuzz.SECONDS:g} s of CPU time.",
             "",
-            "| parser | damaged outputs | refused | µs each | outputs of 1 MiB | median, CPU "
-            "seconds | slowest |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
-            *rows,
+            markdown_table(heads, rows),
             "",
         ]
     )

@@ -19,6 +19,7 @@ import big
 from plumbline import parse
 from plumbline.check import record, session_files
 from plumbline.core import paths
+from plumbline.core.formats import markdown_table
 from plumbline.placement import placement
 from plumbline.placement.topology import Topology
 from plumbline.reference.tables import load
@@ -180,9 +181,7 @@ def render(figures: dict) -> str:
         f"Measured on {figures['date']}: {machine['cpus']} CPUs, Linux {machine['kernel']}, "
         f"Python {machine['python']}.",
         "",
-        "| what | measured | aim |",
-        "| --- | --- | --- |",
-        *(f"| {what} | {value} | {aim} |" for what, value, aim in rows),
+        markdown_table(["what", "measured", "aim"], rows),
         "",
         "The time added to a test case is that of a whole session of IMB's collectives, from its",
         "start to its summary, minus the time of the programs, divided by the number of",

@@ -26,6 +26,7 @@ import duckdb
 import numpy as np
 import records
 import reframe
+from plumbline.core.formats import markdown_table
 
 from bench import BIN, arguments, keep
 
@@ -329,6 +330,7 @@ def render(figures: dict) -> str:
         "one system's last month, all series": "≤ 1 s",
         "a whole year of one series": "≤ 1 s",
     }
+    heads, of = ["query", "seconds", "CPU seconds", "MiB"], ("seconds", "cpu", "MiB")
     rows = [("the index built from all lines", figures["rebuild"], "≤ 60 s, ≤ 1 GiB")]
     rows += [(what, found, aims.get(what, "")) for what, found in figures["questions"].items()]
     alone, year = figures["reframe_alone"], figures["reframe"]
@@ -358,11 +360,8 @@ def render(figures: dict) -> str:
             "own, which also opens the index. CPU seconds are those of the process, independent of "
             "other load; memory is its peak.",
             "",
-            "| query | seconds | CPU seconds | MiB | aim |",
-            "| --- | --- | --- | --- | --- |",
-            *(
-                f"| {what} | {f['seconds']} | {f['cpu']} | {f['MiB']} | {aim} |"
-                for what, f, aim in rows
+            markdown_table(
+                [*heads, "aim"], ([what, *map(f.get, of), aim] for what, f, aim in rows)
             ),
             "",
             f"A year of {figures['reframe_cases']:,} test cases, in ReFrame's own store and in the "
@@ -370,9 +369,7 @@ def render(figures: dict) -> str:
             "without the report. Its store was written by its own storage backend, with as many "
             "figures for each case.",
             "",
-            "| query | seconds | CPU seconds | MiB |",
-            "| --- | --- | --- | --- |",
-            *(f"| {what} | {f['seconds']} | {f['cpu']} | {f['MiB']} |" for what, f in beside),
+            markdown_table(heads, ([what, *map(f.get, of)] for what, f in beside)),
             "",
         ]
     )

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import demo_history
+from plumbline.core.formats import markdown_table
 
 from bench import BIN, arguments, chromium, keep
 
@@ -195,9 +196,7 @@ with it. Pages are those of `demo/report`. The first question is answered by its
 
 ![The report's start page: what is red on each system, and since when](images/report.png)
 
-| question | way | seconds | CPU seconds | answer |
-| --- | --- | ---: | ---: | --- |
-{rows}
+{table}
 
 Measured on {date}: {cpus} CPUs at a load of {load} before, Linux {kernel}, Python {python}. A
 command is timed from its start to its end, with an index of the history; a page from its address
@@ -210,14 +209,13 @@ def render(found: dict) -> str:
     rows = []
     for asked in found["answers"]:
         answer = re.sub(r"([|<>*\\])", r"\\\1", asked["answer"])
-        rows.append(
-            f"| {asked['question']} | `{asked['way']}` | {asked['seconds']} | "
-            f"{'' if asked['cpu'] is None else asked['cpu']} | {answer} |"
-        )
+        cpu = "" if asked["cpu"] is None else asked["cpu"]
+        rows.append([asked["question"], f"`{asked['way']}`", asked["seconds"], cpu, answer])
+    numbers = ["seconds", "CPU seconds"]
+    table = markdown_table(["question", "way", *numbers, "answer"], rows, numbers)
     return _PAGE.format(
-        rows="\n".join(rows), date=found["date"], python=found["python"], nights=120,
-        **found["machine"],
-    )  # fmt: skip
+        table=table, date=found["date"], python=found["python"], nights=120, **found["machine"]
+    )
 
 
 def main() -> None:

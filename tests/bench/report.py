@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from plumbline.core.formats import markdown_table
+
 from bench import BIN, DOCS, arguments, chromium, fleet, keep
 from bench.history import case, figure, rebuild, write_year
 
@@ -179,6 +181,10 @@ def measure(folder: Path) -> dict:
     }  # fmt: skip
 
 
+HEADS = ["series x nights", "seconds", "CPU seconds", "CPU µs per value", "MiB", "pages",
+         "MB written", "load"]  # fmt: skip
+
+
 def render(figures: dict) -> str:
     """The figures as the docs' page."""
     machine = figures["machine"]
@@ -187,11 +193,9 @@ def render(figures: dict) -> str:
         size = sum(found["bytes"].values())
         per = found["cpu"] / found["series"] / found["nights"] * 1e6
         chosen = f", `{found['options']}`" if found["options"] else ""
-        rows.append(
-            f"| {found['series']:,} x {found['nights']}{chosen} | {found['seconds']} | "
-            f"{found['cpu']} | {'' if chosen else f'{per:.0f}'} | {found['MiB']} | "
-            f"{found['pages']} | {size / 1e6:.0f} | {found['load']} |"
-        )
+        what = f"{found['series']:,} x {found['nights']}{chosen}"
+        rows.append([what, found["seconds"], found["cpu"], "" if chosen else f"{per:.0f}",
+                     found["MiB"], found["pages"], f"{size / 1e6:.0f}", found["load"]])  # fmt: skip
     largest = max(
         figures["reports"],
         key=lambda found: (found["series"] * found["nights"], not found["options"]),
@@ -217,10 +221,7 @@ def render(figures: dict) -> str:
             "last minute, including the report itself. The aim: "
             "1,000 series x 365 nights, and 50,000 x 12, each in ≤ 60 s on 2 cores, ≤ 1 GiB.",
             "",
-            "| series x nights | seconds | CPU seconds | CPU µs per value | MiB | pages "
-            "| MB written | load |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
-            *rows,
+            markdown_table(HEADS, rows),
             "",
             f"Disk space of the largest: {parts}.",
             "",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from fleet import Fleet
 from plumbline.analysis.screen import Flag, Group, screen
+from plumbline.core.formats import markdown_table
 from scipy import stats
 
 from bench import arguments, publish
@@ -282,27 +283,22 @@ def of_unequal(fleets: int) -> dict[str, tuple[Tally, int, int]]:
     return found
 
 
-def table(rows: Iterable[list[str]]) -> list[str]:
-    """A table's lines, its heads first."""
-    head, *rows = rows
-    return [f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows]] + [""]
-
-
 def new_tables(figures: dict, small: dict, unequal: dict, fleets: list[int]) -> list[str]:
     """The sections on several figures, small fleets, and unequal GPUs."""
     of = [
         [name, *tally.cells(), f"{at_once} of {count}"]
         for name, (tally, at_once, count) in unequal.items()
     ]
+    aim = ["**aim, four figures**", "**≤ 0.02**", "**≤ 0.02**", "", "", "**≥ 80 %**", "", "", ""]
     return [
         "## Several figures at once",
         "",
-        *table([
+        markdown_table(
             ["", "false by one figure", "false by several", "5 %: night 1", "by night 3",
              "8 %: night 1", "by night 3", "only in one: 8 %: night 1", "by night 3"],
-            *([name, *one.cells()] for name, one in figures.items()),
-            ["**aim, four figures**", "**≤ 0.02**", "**≤ 0.02**", "", "", "**≥ 80 %**", "", "", ""],
-        ]),
+            [*([name, *one.cells()] for name, one in figures.items()), aim],
+        ),
+        "",
         f"{fleets[3]} fleets of 500 nodes and 20 nights, noise of 2 % in each figure; false alarms",
         "per 1,000 node-nights. Four nodes of a fleet lose 5 % and four 8 % in all figures, and as",
         "many in one figure only. Where half of the noise is common to all figures, four of them",
@@ -315,11 +311,12 @@ def new_tables(figures: dict, small: dict, unequal: dict, fleets: list[int]) -> 
         "",
         "## Small fleets",
         "",
-        *table([
+        markdown_table(
             ["nodes", *(f"false: noise {name}" for name in SMALL_NOISE),
              "-30 %: night 1", "night 2", "night 3", "-50 %: night 1", "night 2", "night 3"],
-            *([f"{nodes}", *cells] for nodes, cells in small.items()),
-        ]),
+            ([nodes, *cells] for nodes, cells in small.items()),
+        ),
+        "",
         f"{fleets[4]} fleets of each size; false alarms per 1,000 node-nights in the first twelve",
         "nights. *t* is Student's, with 5 degrees of freedom. Losses are of one node on the first,",
         "second or third night that the fleet is measured at all, with noise of 0.6 %; they count",
@@ -329,11 +326,12 @@ def new_tables(figures: dict, small: dict, unequal: dict, fleets: list[int]) -> 
         "",
         "## GPUs of which healthy ones differ by 8 %",
         "",
-        *table([
+        markdown_table(
             ["", "false per 1,000 node-nights", "5 %: night 1", "by night 3", "by night 7",
              "8 %: night 1", "by night 3", "slow from the first night, found in it"],
-            *of,
-        ]),
+            of,
+        ),
+        "",
         f"{fleets[5]} fleets of 100 nodes with four GPUs and 20 nights. Each GPU is always up to",
         "8 % slower than the fastest (uniform); 8 % is the average variation between GPUs of one",
         "cluster that Sinha et al. found on five systems (*Not All GPUs Are Created Equal*, SC22,",
@@ -355,7 +353,7 @@ def page(nodes: dict, gpus: dict, links: dict, new: list[str], fleets: list[int]
         return [name, "0.02", *(f"{best_possible(rows, *column):.1%}" for column in COLUMNS)]
 
     def aimed(rows: list[list[str]]) -> list[str]:
-        return table([head, *rows, aim])
+        return [markdown_table(head, [*rows, aim]), ""]
 
     def measured(tallies: dict[str, Tally]) -> list[list[str]]:
         return [[name, *tally.cells()] for name, tally in tallies.items()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from plumbline.core.text import csv_cell, quote_markdown
 
@@ -40,4 +40,15 @@ def as_csv(
 def as_markdown(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table with quoted cells."""
     cells = [[quote_markdown(cell).replace("|", r"\|") for cell in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *cells])
+    return markdown_table(heads, cells)
+
+
+def markdown_table(
+    heads: Sequence[str], rows: Iterable[Iterable[object]], numbers: Collection[str] = ()
+) -> str:
+    """Return a table of cells that are Markdown.
+
+    :arg numbers: heads of the columns that are aligned on the right.
+    """
+    lines = [heads, ["---:" if head in numbers else "---" for head in heads], *rows]
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
