@@ -17,6 +17,7 @@ else:
 
 import pictures
 import pytest
+import records
 from bench import harness, questions
 from ground import page as ground
 from plumbline import cli
@@ -33,6 +34,17 @@ def test_bench_page_is_rendered_from_its_figures():
     """docs/bench.md holds no figure that the bench did not print."""
     figures = json.loads((DOCS / "bench.json").read_text())
     assert harness.render(figures) == (DOCS / "bench.md").read_text()
+
+
+def test_bench_reads_the_latency_from_the_record(tmp_path, monkeypatch):
+    foms = [
+        records.figure(9.0, metric="pingpong_latency", size=16, unit="us"),
+        records.figure(1.5, metric="pingpong_latency", size=8, unit="us"),
+    ]
+    fields = records.case("night", "2026-01-01T00:00:00Z", foms=foms)
+    records.write(tmp_path, [fields], records.plan("night", []))
+    monkeypatch.setattr(harness, "timed", lambda command, results: 1.0)
+    assert harness.through_harness(str(tmp_path), samples=1) == 1.5
 
 
 def test_page_of_the_proving_ground_is_rendered_from_what_was_measured():

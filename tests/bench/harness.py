@@ -102,11 +102,7 @@ def through_harness(results: str, samples: int) -> float:
     _, (fields,) = session(
         results, "-n", "imb_p2p%operation=PingPong.*on-socket", "-S", f"num_samples={samples}"
     )
-    return next(
-        fom["value"]
-        for fom in fields["foms"]
-        if (fom["metric"], fom["size"]) == ("pingpong_latency", 8)
-    )
+    return next(fom.value for fom in fields.foms if fom.figure == ("pingpong_latency", 8, ""))
 
 
 def latency(results: str, pairs: int, samples: int) -> list[float]:
