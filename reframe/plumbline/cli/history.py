@@ -26,15 +26,13 @@ from plumbline.cli.common import (
 )
 from plumbline.core import files, formats
 from plumbline.core.errors import Fault, WrongFile, WrongOption
-from plumbline.core.text import csv_cell, escape_formula, format_table, pluralize
+from plumbline.core.text import csv_cell, escape_formula, format_pairs, format_table, pluralize
 
 if TYPE_CHECKING:
     import numpy as np
 
 _COLUMNS = ("session", "system", "start", "end", "seconds", "planned", "unended", "results",
             "verdicts", "extras")  # fmt: skip
-#: The columns whose values are mappings.
-_MAPPINGS = ("results", "verdicts", "extras")
 
 
 @click.group()
@@ -62,17 +60,14 @@ def list_(select, source: Path | None, form: str, output: Path | None):
         unended = found.unended(sessions)
         rows = [_cells(row, row.session in unended) for row in sessions]
         code = warn_skipped(found)
-    if form == "json":
-        text = formats.as_json(rows)
-    elif form == "csv":
-        flat = (row | {name: _pairs(row[name]) for name in _MAPPINGS} for row in rows)
-        text = formats.as_csv(_COLUMNS, flat)
-    else:
-        lines = [_text_cells(row) for row in rows]
-        text = format_table((line.values() for line in lines), lines[0] if lines else ())
-        text += f"\nplumbline: {pluralize(len(rows), 'session')}"
-    write(text, output)
+    write(formats.as_rows(form, _COLUMNS, rows, lambda: _text(rows)), output)
     sys.exit(code)
+
+
+def _text(rows: list[dict]) -> str:
+    lines = [_text_cells(row) for row in rows]
+    table = format_table((line.values() for line in lines), lines[0] if lines else ())
+    return f"{table}\nplumbline: {pluralize(len(rows), 'session')}"
 
 
 _OF_NODES = ("node", "system", "partition", "last", "days", "result", "flagged", "sessions",
@@ -142,12 +137,9 @@ def _table(
 ) -> str:
     """Return rows, the longest ago first, in a format; the text has some columns and a note."""
     rows = sorted(rows, key=lambda row: row["last"])
-    if form == "json":
-        return formats.as_json(rows)
-    if form == "csv":
-        return formats.as_csv(columns, rows)
-    return (
-        f"{format_table(([row[name] for name in shown] for row in rows), shown)}\nplumbline: {note}"
+    cells = ([row[name] for name in shown] for row in rows)
+    return formats.as_rows(
+        form, columns, rows, lambda: f"{format_table(cells, shown)}\nplumbline: {note}"
     )
 
 
@@ -320,10 +312,6 @@ def _cells(row, unended: bool) -> dict:
     return {name: known[name] if name in known else getattr(row, name) for name in _COLUMNS}
 
 
-def _pairs(values: dict) -> str:
-    return ";".join(f"{key}={value}" for key, value in sorted(values.items()))
-
-
 def _text_cells(row: dict) -> dict:
     ended = ", ".join(f"{count} {result}" for result, count in sorted(row["results"].items()))
     failed = row["verdicts"].get("fail", 0) + row["verdicts"].get("above-ceiling", 0)
@@ -336,5 +324,5 @@ def _text_cells(row: dict) -> dict:
         "results": (ended or "none") + (", has not ended" if row["unended"] else ""),
         "figures": sum(row["verdicts"].values()),
         "failed": failed,
-        "extras": _pairs(row["extras"]),
+        "extras": format_pairs(row["extras"]),
     }

@@ -80,14 +80,8 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
     for message in found.messages:
         warn(message)
     form = form or ("json" if file is not None else "text")
-    if form == "json":
-        text = formats.as_json([flag.fields() for flag in found.flagged])
-    elif form == "csv":
-        rows = (flag.fields() | {"evidence": "; ".join(flag.evidence)} for flag in found.flagged)
-        text = formats.as_csv(_COLUMNS, rows)
-    else:
-        text = _text(found)
-    write(text, output)
+    rows = [flag.fields() for flag in found.flagged]
+    write(formats.as_rows(form, _COLUMNS, rows, lambda: _text(found)), output)
     for path, nodes in ((drain, found.drain()), (retest, found.retest())):
         if path is not None:
             write("".join(f"{node}\n" for node in nodes), path)

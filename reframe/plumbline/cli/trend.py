@@ -105,7 +105,9 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
         rows = causes.new(rows, series, _day(new))
     failing = [row for row in found.failing if id(row) not in waived]
     grouped = causes.of(rows, failing, series, waived)
-    write(_FORMATS[form or ("json" if file else "text")](grouped, found.judged), output)
+    entries, form = _entries(grouped), form or ("json" if file else "text")
+    columns = [*following.FoundRow.__dataclass_fields__, "cause", "waiver"]
+    write(formats.as_rows(form, columns, entries, lambda: _text(grouped, found.judged)), output)
     if suspects:
         for name, first, last in found.outliers:
             nights = f"night {first}" if first == last else f"nights {first} to {last}"
@@ -132,16 +134,6 @@ def _entries(causes: list) -> list[dict]:
         for number, cause in enumerate(causes, 1)
         for row in cause.rows
     ]
-
-
-def _json(causes: list, judged: int) -> str:
-    return formats.as_json(_entries(causes))
-
-
-def _csv(causes: list, judged: int) -> str:
-    from plumbline.analysis.trend.following import FoundRow
-
-    return formats.as_csv([*FoundRow.__dataclass_fields__, "cause", "waiver"], _entries(causes))
 
 
 def _text(causes: list, judged: int) -> str:
@@ -191,10 +183,11 @@ def _explained(levels: list, form: str) -> str:
     """Return the levels of series; as text, one table for each series."""
     from plumbline.analysis.trend import why
 
-    if form != "text":
-        rows = [asdict(level) for level in levels]
-        names = [*why.Level.__dataclass_fields__]
-        return formats.as_json(rows) if form == "json" else formats.as_csv(names, rows)
+    rows = [asdict(level) for level in levels]
+    return formats.as_rows(form, [*why.Level.__dataclass_fields__], rows, lambda: _levels(levels))
+
+
+def _levels(levels: list) -> str:
     lines = []
     for name, several in itertools.groupby(levels, key=lambda level: level.series):
         of_one = list(several)
@@ -227,6 +220,3 @@ def _level_cells(level) -> list[str]:
 
 
 _LEVEL_HEADS = ("from", "to", "values", "level", "change", "evidence", "needed")
-
-
-_FORMATS = {"text": _text, "json": _json, "csv": _csv}

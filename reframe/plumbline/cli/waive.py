@@ -22,6 +22,7 @@ from plumbline.core.errors import Fault, UnknownName, WrongOption
 from plumbline.core.text import fill, pluralize, shorten, suggest, table_lines
 
 _HEADS = ("finding", "kind", "since", "loss")
+_COLUMNS = (*_HEADS, "case", "figures", "earlier")
 #: A finding lists at most so many of its figures.
 _MAX_FIGURES = 6
 
@@ -68,7 +69,8 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
         found = triage.load(history, select, now, warn)
         code = warn_skipped(history)
     if not names:
-        write(_FORMATS[form](found), None)
+        rows = [_fields(one) for one in found]
+        write(formats.as_rows(form, _COLUMNS, rows, lambda: _text(found)), None)
         sys.exit(code)
     chosen: dict[str, triage.OpenFinding] = {}
     for name in names:
@@ -141,16 +143,3 @@ def _text(found: list) -> str:
         ]
     count = f"plumbline: {pluralize(len(found), 'finding')} red, slow or active, and not waived"
     return "\n".join([*lines, *([""] if found else []), count])
-
-
-def _csv(found: list) -> str:
-    rows = (_fields(one) | {"figures": "; ".join(one.figures)} for one in found)
-    columns = ["finding", "kind", "since", "loss", "case", "figures", "earlier"]
-    return formats.as_csv(columns, rows)
-
-
-_FORMATS = {
-    "text": _text,
-    "json": lambda found: formats.as_json([_fields(one) for one in found]),
-    "csv": _csv,
-}

@@ -37,6 +37,18 @@ def as_csv(
     return file.getvalue()
 
 
+def as_rows(
+    form: str, columns: Sequence[str], rows: Sequence[Mapping[str, object]], text: Callable[[], str]
+) -> str:
+    """Return the rows of a command in the format that its user chose.
+
+    :arg columns: of the CSV. :arg text: returns the text for a terminal.
+    """
+    if form == "json":
+        return as_json(rows)
+    return as_csv(columns, rows) if form == "csv" else text()
+
+
 def as_markdown(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table with quoted cells."""
     cells = [[quote_markdown(cell).replace("|", r"\|") for cell in row] for row in rows]

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 #: Columns of a terminal that every table and message fits.
 WIDTH = 100
@@ -153,12 +153,25 @@ def natural(text: str) -> list[tuple[int, str]]:
 def csv_cell(value: object) -> object:
     """Return a value as a CSV cell that is safe to open in a spreadsheet.
 
-    >>> csv_cell(True), csv_cell(0.5), csv_cell("=1+1")
-    ('true', 0.5, "'=1+1")
+    >>> csv_cell(True), csv_cell(0.5), csv_cell("=1+1"), csv_cell(["a", "b"]), csv_cell({"a": 1})
+    ('true', 0.5, "'=1+1", 'a; b', 'a=1')
     """
     if isinstance(value, bool):
         return json.dumps(value)
+    if isinstance(value, list | tuple):
+        value = "; ".join(map(str, value))
+    if isinstance(value, dict):
+        value = format_pairs(value)
     return escape_formula(printable(value)) if isinstance(value, str) else value
+
+
+def format_pairs(values: Mapping[str, object]) -> str:
+    """Return a mapping in one line.
+
+    >>> format_pairs({"b": 2, "a": 1})
+    'a=1;b=2'
+    """
+    return ";".join(f"{key}={value}" for key, value in sorted(values.items()))
 
 
 def escape_formula(text: str) -> str:
