@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from plumbline.core import paths
+from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.session import preflight
 from plumbline.site import hostlock
-from plumbline.site.hostlock import Held, HostLock
+from plumbline.site.hostlock import claim
 
 
 @pytest.fixture(autouse=True)
@@ -22,19 +23,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_at_a_time() -> None:
-    first = HostLock("session one")
-    with pytest.raises(Held) as held:
-        HostLock("session two")
+    first = claim("session one")
+    with pytest.raises(files.Held) as held:
+        claim("session two")
     assert str(held.value) == "session one"
     first.release()
-    HostLock("session two").release()
+    claim("session two").release()
 
 
 @pytest.mark.holds("terminal")
 def test_what_another_user_left_in_it_steers_no_terminal() -> None:
-    first = HostLock("session \x1b[2J\x1b]0;owned\x07\nplumbline: all passed")
-    with pytest.raises(Held) as held:
-        HostLock("session two")
+    first = claim("session \x1b[2J\x1b]0;owned\x07\nplumbline: all passed")
+    with pytest.raises(files.Held) as held:
+        claim("session two")
     first.release()
     assert str(held.value).isprintable()
 
@@ -42,25 +43,36 @@ def test_what_another_user_left_in_it_steers_no_terminal() -> None:
 def test_released_by_a_process_that_is_killed(folder: Path) -> None:
     child = os.fork()
     if child == 0:
-        HostLock("a child that ends without a word")
+        claim("a child that ends without a word")
         os._exit(0)
     os.waitpid(child, 0)
-    HostLock("the next").release()
+    claim("the next").release()
+
+
+def test_a_full_disk_does_not_end_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    first = claim("session one")
+    with pytest.raises(files.Held, match=r"^$"):
+        claim("session two")
+    first.release()
 
 
 def test_every_user_may_lock_it(folder: Path) -> None:
     mask = os.umask(0o077)
     try:
-        HostLock("of a careful user").release()
+        claim("of a careful user").release()
     finally:
         os.umask(mask)
-    assert stat.S_IMODE((folder / hostlock.NAME).stat().st_mode) == 0o666
+    assert stat.S_IMODE(hostlock.path().stat().st_mode) == 0o666
 
 
 @pytest.mark.holds("shared-folders")
 @pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder"])
 def test_what_lies_there_is_not_trusted(folder: Path, kind: str) -> None:
-    victim, path = folder / "victim", folder / hostlock.NAME
+    victim, path = folder / "victim", hostlock.path()
     victim.write_text("precious")
     make = {
         "link": lambda: path.symlink_to(victim),
@@ -70,16 +82,16 @@ def test_what_lies_there_is_not_trusted(folder: Path, kind: str) -> None:
     }
     make[kind]()
     with pytest.raises(Fault, match=f"{path}: .*PLUMBLINE_LOCKS") as refusal:
-        HostLock("session")
+        claim("session")
     assert refusal.value.code == "files.not-a-file"
     assert victim.read_text() == "precious"
 
 
 @pytest.mark.holds("shared-folders")
 def test_a_dangling_link_is_not_followed(folder: Path) -> None:
-    (folder / hostlock.NAME).symlink_to(folder / "made")
+    hostlock.path().symlink_to(folder / "made")
     with pytest.raises(Fault):
-        HostLock("session")
+        claim("session")
     assert not (folder / "made").exists()
 
 

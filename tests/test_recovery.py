@@ -26,7 +26,7 @@ from plumbline.core import files
 from plumbline.history import running
 from plumbline.session import preflight, recovery
 from plumbline.session import session as sessions
-from plumbline.site import configuration, hostlock
+from plumbline.site import configuration
 from plumbline.site import slurm as slurm_commands
 from test_history import line, store
 from test_sbatch import MISSING, Cluster, controller, of_system
@@ -447,7 +447,7 @@ def test_a_file_system_without_locks_is_refused(results: Path, monkeypatch: pyte
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     results.mkdir(exist_ok=True)
-    monkeypatch.setattr(hostlock.fcntl, "flock", flock)
+    monkeypatch.setattr(files.fcntl, "flock", flock)
     reason = os.strerror(errno.ENOLCK)
     fault_of(lambda: begun(results, monkeypatch), "files.no-locks", reason)
 

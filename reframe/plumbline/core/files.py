@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from plumbline.core.errors import Fault
+from plumbline.core.text import printable
 
 if TYPE_CHECKING:
     import fasteners
@@ -84,6 +86,47 @@ def acquire(
         return bool(lock.acquire(blocking=blocking, timeout=timeout))
     except threading.ThreadError as err:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), os.fspath(lock.path)) from err
+
+
+class Held(Exception):
+    """Another process has a lock; the text describes it, and may be empty."""
+
+
+class OwnedLock:
+    """A lock whose file says who has it: until it is released, or until this process and those that
+    inherited the file have ended.
+
+    :arg file: descriptor of the file at ``path``, which remains, as removing it would be a race.
+    :arg owner: description of this process, for the message of another one.
+    :arg remedy: what to do if the file system has no locks.
+    :raises Held: if another process has it.
+    :raises Fault: if it cannot be locked.
+    """
+
+    def __init__(self, path: Path, file: int, owner: str, remedy: str):
+        self.file = file
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 400, 0).decode(errors="replace").strip()
+            os.close(file)
+            # Any user may have written it.
+            raise Held(printable(holder)) from None
+        except OSError as err:
+            os.close(file)
+            raise Fault(
+                f"{path}: cannot be locked ({err.strerror}){remedy}", code="files.no-locks"
+            ) from None
+        # On a full disk the file stays empty; the lock itself needs no space.
+        with contextlib.suppress(OSError):
+            os.ftruncate(file, 0)
+            os.pwrite(file, owner.encode(), 0)
+
+    def release(self) -> None:
+        """Release the lock."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.file, 0)
+        os.close(self.file)
 
 
 @contextlib.contextmanager

@@ -19,8 +19,7 @@ from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
 from plumbline.session.loading import Loading
-from plumbline.site import configuration, host, load, system
-from plumbline.site.hostlock import NAME, Held, HostLock
+from plumbline.site import configuration, host, hostlock, load, system
 
 
 def check_strict() -> None:
@@ -139,7 +138,7 @@ def check_host(named: bool) -> str:
     return ""
 
 
-def claim_machine(testcases, name: str) -> HostLock | None:
+def claim_machine(testcases, name: str) -> files.OwnedLock | None:
     """Lock this machine, so that sessions do not disturb each other, whichever checkout, user or
     results folder they are of. On a node of a sweep, its job has the node for itself.
 
@@ -152,11 +151,11 @@ def claim_machine(testcases, name: str) -> HostLock | None:
     if not any(load.is_local(check, partition) for check, partition, _ in testcases):
         return None
     try:
-        return HostLock(f"{name} (process {os.getpid()}, results {paths.results()})")
-    except Held as held:
+        return hostlock.claim(f"{name} (process {os.getpid()}, results {paths.results()})")
+    except files.Held as held:
         raise Fault(
             f"session {held or 'of another user'} is measuring on this machine, and two at once "
-            f"would disturb each other: wait until it ends (its lock file: {paths.locks() / NAME})",
+            f"would disturb each other: wait until it ends (its lock file: {hostlock.path()})",
             code="session.already-running",
         ) from None
 

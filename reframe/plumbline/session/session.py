@@ -44,7 +44,6 @@ from plumbline.session.logs import close_logs
 from plumbline.site import (
     configuration,
     host,
-    hostlock,
     inventory,
     job_patches,
     load,
@@ -179,7 +178,7 @@ class Session(executors.TaskEventListener):
         self._closed = self._busy = False
         self._ended: set[tuple[str, int]] = set()
         self._to_judge: set[str] = set()
-        self._lock: hostlock.HostLock | None = None
+        self._lock: files.OwnedLock | None = None
         self._running = None
         self._progress = progress.Progress({})
         self._began = time.monotonic()

@@ -6,54 +6,28 @@ a folder that everybody can write to. So no link is followed, and only a regular
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from pathlib import Path
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.core.text import printable
-
-NAME = "plumbline-measuring.lock"
 
 
-class Held(Exception):
-    """Another session has the lock; the text describes it, and may be empty."""
+def path() -> Path:
+    """Return the lock's file."""
+    return paths.locks() / "plumbline-measuring.lock"
 
 
-class HostLock:
-    """A lock that is held until it is released or the process ends.
+def claim(owner: str) -> files.OwnedLock:
+    """Return the lock of this host.
 
-    :arg text: description of this session, for the message of another one.
-    :raises Held: if another session has it.
+    :arg owner: description of this session, for the message of another one.
+    :raises files.Held: if another session has it.
     :raises Fault: if its file cannot be opened or locked, or is not a regular file.
     """
-
-    def __init__(self, text: str):
-        self.path = paths.locks() / NAME
-        self._file = _open(self.path)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(self._file, 200, 0).decode(errors="replace").strip()
-            os.close(self._file)
-            # Any user may have written it.
-            raise Held(printable(holder)) from None
-        except OSError as err:
-            os.close(self._file)
-            raise Fault(
-                f"{self.path}: cannot be locked ({err.strerror}): set PLUMBLINE_LOCKS to a folder "
-                f"on a local disk of this host",
-                code="files.no-locks",
-            ) from None
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, text.encode(), 0)
-
-    def release(self) -> None:
-        """Release the lock. The file remains, as removing it would be a race."""
-        os.ftruncate(self._file, 0)
-        os.close(self._file)
+    remedy = ": set PLUMBLINE_LOCKS to a folder on a local disk of this host"
+    return files.OwnedLock(path(), _open(path()), owner, remedy)
 
 
 def _open(path: Path) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 import platform
@@ -23,7 +22,6 @@ from pathlib import Path
 
 from plumbline.core import files, paths, process
 from plumbline.core.errors import Fault
-from plumbline.core.text import printable
 from plumbline.history import retention
 from plumbline.operate.nightly import page, parts
 from plumbline.session import plan, preflight, recovery
@@ -134,34 +132,24 @@ def _locked(folder: Path, system: str) -> Iterator[int]:
     with preflight.writable(path):
         folder.mkdir(parents=True, exist_ok=True)
         file = files.open_regular(path, os.O_RDWR | os.O_CREAT)
+    now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+    remedy = (
+        ", so two nightlies could run at once: set PLUMBLINE_RESULTS to a folder on a file system "
+        "with locks"
+    )
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(file, 4096, 0).decode(errors="replace").strip()
-        os.close(file)
+        owner = f"process {os.getpid()} on {platform.node()} since {now}"
+        lock = files.OwnedLock(path, file, owner, remedy)
+    except files.Held as held:
         raise Fault(
-            f"{path}: another nightly of {system} is running{_described(owner)}: wait until it "
-            f"ends",
+            f"{path}: another nightly of {system} is running{_described(str(held))}: wait until "
+            f"it ends",
             code="session.already-running",
         ) from None
-    except OSError as err:
-        os.close(file)
-        raise Fault(
-            f"{path}: cannot be locked ({err.strerror}), so two nightlies could run at once: set "
-            f"PLUMBLINE_RESULTS to a folder on a file system with locks",
-            code="files.no-locks",
-        ) from None
     try:
-        now = f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-        # On a full disk the file stays empty; the lock itself needs no space.
-        with contextlib.suppress(OSError):
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"process {os.getpid()} on {platform.node()} since {now}".encode(), 0)
         yield file
     finally:
-        with contextlib.suppress(OSError):
-            os.ftruncate(file, 0)
-        os.close(file)
+        lock.release()
 
 
 def _described(owner: str) -> str:
@@ -171,7 +159,7 @@ def _described(owner: str) -> str:
     process = re.fullmatch(r"process (\d+) on (\S+) since \S+", owner)
     gone = process and process[2] == platform.node() and not Path("/proc", process[1]).exists()
     killed = "; it was killed, but its session is still running" if gone else ""
-    return f" ({printable(owner)}{killed})"
+    return f" ({owner}{killed})"
 
 
 # -- sessions ------------------------------------------------------------------------------------
