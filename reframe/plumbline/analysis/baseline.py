@@ -13,7 +13,7 @@ import numpy as np
 
 from plumbline.analysis.distributions import chi2_isf, t_isf
 from plumbline.analysis.stats import MAD_TO_STD
-from plumbline.check.record import Record, case_name
+from plumbline.check.record import Record, case_name, short_name
 from plumbline.check.states import WARNINGS
 from plumbline.core import paths, units
 from plumbline.core.text import base_name, pluralize
@@ -85,7 +85,7 @@ def waived(system: str, history: History, last: int) -> list[str]:
     found: dict[str, list[bool]] = defaultdict(list)
     for row in history.cases(Selection(system=system)):
         if not row.attempt:
-            found[f"{row.check} @{row.partition}+{row.environment}"].append(row.result == "waived")
+            found[short_name(row)].append(row.result == "waived")
     return [
         f"{name}: {pluralize(sum(cases[-last:]), 'time')}"
         for name, cases in found.items()
@@ -124,7 +124,7 @@ def propose(
     for fields in records:
         if fields.foms and fields.result == "pass" and not fields.attempt:
             if reason := _unusable(fields):
-                unusable[reason, _name(fields)].add(fields.session)
+                unusable[reason, short_name(fields)].add(fields.session)
             else:
                 # The same on all nodes of --distribute, and each time of --repeat.
                 name = case_name(
@@ -140,7 +140,7 @@ def propose(
         same = [run for run in runs if _alike(run, newest)]
         sessions = [*dict.fromkeys(run.session for run in same)][-last:]
         same = [run for run in same if run.session in sessions]
-        name = _name(newest)
+        name = short_name(newest)
         if not (newest.tasks or newest.plain):
             skipped["baseline.no-hosts"].append(name)
             continue
@@ -198,10 +198,6 @@ def _doubted(runs: Iterable[Record]) -> dict[str, set[str]]:
             if notice.state == WARNINGS and notice.figure:
                 found[notice.figure].add(run.session)
     return found
-
-
-def _name(fields: Record) -> str:
-    return f"{fields.check} @{fields.partition}+{fields.environment}"
 
 
 def _alike(run: Record, newest: Record) -> bool:

@@ -16,7 +16,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -33,6 +33,13 @@ SCHEMA = 5
 #: ``duet-b``.
 DUET = "duet"
 SIDES = ("a", "b")
+#: Results of a test case, in the order of a summary; and those with measurements.
+Result = Literal["pass", "fail", "waived", "invalid", "error", "skip", "aborted", "unfinished"]
+RESULTS = get_args(Result)
+MEASURED = ("pass", "fail", "waived")
+#: Verdicts of a figure that is outside its bounds; and those, waived or not.
+FAILED = ("fail", "above-ceiling")
+OUTSIDE = (*FAILED, "waived")
 
 
 class Damaged(ValueError):
@@ -265,7 +272,7 @@ class Record(_Model):
             "file; a difference makes the case invalid"
         ),
     ] = None
-    result: Literal["pass", "fail", "waived", "invalid", "error", "skip", "aborted", "unfinished"]
+    result: Result
     phase: Annotated[Name | None, _about("ReFrame's phase in which it ended early")]
     reason: Text | None
     code: Annotated[Name | None, _about("stable id of the reason, if it has one")] = None
@@ -463,6 +470,11 @@ def _storable(value: object) -> object:
 
 
 # -- names ---------------------------------------------------------------------------------------
+
+
+def short_name(case: Any) -> str:
+    """Return the name of a test case, or of a row of one, where the system goes without saying."""
+    return f"{case.check} @{case.partition}+{case.environment}"
 
 
 def case_name(check: str, system: str, partition: str, environment: str) -> str:

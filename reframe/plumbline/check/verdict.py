@@ -10,6 +10,7 @@ from reframe.utility import nodelist_abbrev
 
 from plumbline.check import outcomes
 from plumbline.check.parameters import references
+from plumbline.check.record import OUTSIDE
 from plumbline.check.result import CaseResult, Waived
 from plumbline.check.states import LONE, SUSPICIOUS, UNSTABLE, Notice
 from plumbline.core import paths
@@ -149,7 +150,7 @@ def waived_variables(result: CaseResult) -> list[str]:
 def failed(result: CaseResult) -> bool:
     """Return whether a figure is outside its bounds or above its ceiling, waived or not."""
     judgements = (result.judgements or {}).values()
-    return any(judged.verdict in ("fail", "waived", "above-ceiling") for judged in judgements)
+    return any(judged.verdict in OUTSIDE for judged in judgements)
 
 
 def raise_failures(result: CaseResult, subject: Subject) -> None:

@@ -10,10 +10,9 @@ import re
 from typing import Any
 
 from plumbline.check import record
+from plumbline.check.record import MEASURED
 from plumbline.history.series import Selection
 
-#: Results of cases with measurements.
-MEASURED = ("pass", "fail", "waived")
 #: Results of cases whose session was cut off.
 CUT_OFF = ("aborted", "unfinished")
 

@@ -27,7 +27,6 @@ from plumbline.reference.lookup import format_bound
 from plumbline.session import summary
 
 #: In the order of a summary; an export has a count for each, also for 0.
-_RESULTS = ("pass", "fail", "waived", "invalid", "error", "skip", "aborted", "unfinished")
 _VERDICTS = ("pass", "fail", "above-ceiling", "waived", "not-asserted")
 
 #: What an exit code means.
@@ -265,7 +264,7 @@ def prometheus(session: ExportedSession) -> str:
             if fom.near_bound:
                 gauges["fom_near_bound"].labels(*figure).set(1)
     system = printable(session.system)
-    for result in _RESULTS:
+    for result in record.RESULTS:
         gauges["session_cases"].labels(system, result).set(session.results[result])
     for verdict in _VERDICTS:
         gauges["session_figures"].labels(system, verdict).set(session.verdicts[verdict])
@@ -352,7 +351,7 @@ def _verdict(fom: FigureRecord) -> str:
 def markdown(session: ExportedSession) -> str:
     """Return a summary of one page for a merge request or a chat, faults first."""
     results, verdicts = session.results, session.verdicts
-    counts = ", ".join(f"{results[r]} {r}" for r in _RESULTS if results[r]) or "none"
+    counts = ", ".join(f"{results[r]} {r}" for r in record.RESULTS if results[r]) or "none"
     figures = ", ".join(f"{verdicts[v]} {v}" for v in _VERDICTS if verdicts[v]) or "none"
     if session.near_bound:
         figures += f" ({session.near_bound} near their bound)"
@@ -388,7 +387,7 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     # The cases that failed by a figure are listed above.
     yield "Fail", _reasons([
         fields for fields in cases("fail")
-        if not any(fom.verdict in ("fail", "above-ceiling") for fom in fields.foms)
+        if not any(fom.verdict in record.FAILED for fom in fields.foms)
     ])  # fmt: skip
     for result in ("invalid", "error", "aborted", "unfinished", "waived"):
         yield result.capitalize(), _reasons(cases(result))
@@ -410,7 +409,7 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
 
 
 def _case(fields: Record) -> str:
-    return quote_markdown(f"{fields.check} @{fields.partition}+{fields.environment}")
+    return quote_markdown(record.short_name(fields))
 
 
 def _figures(session: ExportedSession, wanted: Callable[[FigureRecord], bool]) -> list[str]:

@@ -10,18 +10,17 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 
+from plumbline.check.record import FAILED, MEASURED, short_name
 from plumbline.core import formats
 from plumbline.core.text import fill, pluralize, shorten, table_lines
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Key, Selection, Series
-from plumbline.history.statements import MEASURED
 from plumbline.output.report import findings, usual
 from plumbline.output.report.findings import SeriesChange
 from plumbline.reference.lookup import format_bound
 
 _HEADS = ("figure", "value", "usual", "change", "verdict", "bound")
-_FAILED = ("fail", "above-ceiling")
 #: A heading lists at most so many nodes, and a reason so many test cases.
 _MAX_LISTED = 4
 
@@ -55,7 +54,7 @@ class ShownFigure:
 
     @property
     def failed(self) -> bool:
-        return self.verdict in _FAILED
+        return self.verdict in FAILED
 
     @property
     def rank(self) -> int:
@@ -224,7 +223,7 @@ def text(found: ShownSession) -> str:
             lines += [fill(f"pass by {shorten(by, _MAX_LISTED)}", "  ", "    ")] if by else []
     reasons: dict[tuple[str, str], list[str]] = {}
     for case in found.unmeasured:
-        name = f"{case.check} @{case.partition}+{case.environment}"
+        name = short_name(case)
         reasons.setdefault((case.result, case.reason), []).append(name)
     lines += [""] + [
         fill(f"{result}: {shorten(cases, _MAX_LISTED)}: {reason}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from plumbline.check import states
-from plumbline.check.record import Record
+from plumbline.check.record import MEASURED, OUTSIDE, Record, short_name
 from plumbline.core import text
 from plumbline.core.errors import with_code
 from plumbline.core.text import base_name, pluralize, printable, shorten
@@ -20,7 +20,6 @@ _WITH_REASON = ("fail", "invalid", "error", "aborted", "unfinished", "waived", "
 #: Warnings of a state in the table; the records have all of them.
 _MOST_WARNINGS = 10
 #: Results of a test case that measured.
-_MEASURED = ("pass", "fail", "waived")
 _HEADS = ["check", "placement", "env", "figure of merit", "value", "verdict", "asserted"]
 
 
@@ -41,7 +40,7 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
     :arg dry_run: if nothing was measured, what a case that passed counts as.
     """
     lines = [""]
-    if not dry_run and (rows := _rows([f for f in records if f.result in _MEASURED])):
+    if not dry_run and (rows := _rows([f for f in records if f.result in MEASURED])):
         lines += [text.format_table(rows, _HEADS, "simple"), ""]
     for result in _WITH_REASON:
         lines += reasons(records, result)
@@ -165,7 +164,7 @@ def _table_rows(fields: Record, headlines: bool = True) -> list[list[str]]:
     for notice in fields.warnings:
         noticed.setdefault(notice.figure, []).append(notice.state)
     for fom in fields.foms:
-        bad = fom.verdict in ("fail", "above-ceiling", "waived")
+        bad = fom.verdict in OUTSIDE
         name = fom.figure.variable
         notes = [*(["near its bound"] if fom.near_bound else []), *noticed.get(name, [])]
         if (headlines and fom.headline) or bad or notes:
@@ -187,7 +186,7 @@ def _table_rows(fields: Record, headlines: bool = True) -> list[list[str]]:
 
 
 def _short(fields: Record) -> str:
-    return printable(f"{fields.check} @{fields.partition}+{fields.environment}")
+    return printable(short_name(fields))
 
 
 # -- waivers -------------------------------------------------------------------------------------

@@ -32,12 +32,12 @@ from plumbline.analysis.clear.comparison import (
 )
 from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.screen.input import NIGHT_HOURS, Group, of_series
+from plumbline.check.record import MEASURED
 from plumbline.core.errors import Fault
 from plumbline.core.text import natural, pluralize, printable
 from plumbline.history.history import History
 from plumbline.history.rows import CaseId, CaseRow, SessionRow
 from plumbline.history.series import Selection, Series
-from plumbline.history.statements import MEASURED
 
 #: Overall verdict -> exit code.
 EXIT = {"go": 0, "no-go": 1, "not enough data": 2}

@@ -20,6 +20,7 @@ from plumbline.analysis.compare.hostfacts import Surroundings
 from plumbline.analysis.compare.judge import GroupChange
 from plumbline.analysis.compare.sides import Sides, Unmeasured, per_session
 from plumbline.analysis.stats import MAD_TO_STD
+from plumbline.check.record import FAILED
 from plumbline.core.text import pluralize, shorten
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
@@ -29,8 +30,6 @@ ORDER = ("regressed", "changed", "only before", "too little data", "improved", "
          "unchanged")  # fmt: skip
 #: Overall verdict -> exit code.
 EXIT = {"go": 0, "no-go": 1, "not enough data": 2}
-#: Verdicts of a value outside its bounds.
-FAILED = ("fail", "above-ceiling")
 _SIGN = {"higher": 1, "lower": -1, "neither": 0}
 _PROBLEMS = {
     "regressed": "{} of {} figures regressed",

@@ -21,16 +21,15 @@ from dataclasses import replace
 import numpy as np
 
 from plumbline.analysis import compare
-from plumbline.analysis.compare import FAILED, Comparison, FigureRow, Rules, hostfacts, judge
+from plumbline.analysis.compare import Comparison, FigureRow, Rules, hostfacts, judge
 from plumbline.analysis.compare.sides import NOT_ENDED, NOT_STORED, unmeasured
 from plumbline.analysis.distributions import f_median, f_sf, t_isf, t_sf
 from plumbline.analysis.stats import MAD_TO_STD, without_warnings
-from plumbline.check.record import DUET, SIDES, FigureRecord, Record
+from plumbline.check.record import DUET, FAILED, MEASURED, SIDES, FigureRecord, Record
 from plumbline.core import units
 from plumbline.core.text import base_name, pluralize
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection
-from plumbline.history.statements import MEASURED
 
 #: Degrees of freedom that the pairs within the jobs count for, at most. They say nothing about how
 #: the difference itself varies from job to job: `tests/bench/compare.py` has the false alarms if it

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from plumbline.check.record import MEASURED
 from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize, shorten, suggest
 from plumbline.history.history import History
 from plumbline.history.rows import CaseId, SessionRow
 from plumbline.history.series import Selection, Series, moment
-from plumbline.history.statements import MEASURED
 
 #: Most sessions before BEFORE that are used for the noise.
 PAST = 60

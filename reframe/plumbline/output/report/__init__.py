@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from plumbline.analysis.compare import formats
-from plumbline.check.record import FigureRecord
+from plumbline.check.record import OUTSIDE, FigureRecord
 from plumbline.core import garbage, paths, pool, units
 from plumbline.core.text import pluralize
 from plumbline.history.history import History
@@ -459,7 +459,7 @@ class _Report:
         def rank(figure: Panel) -> int:
             key = figure.key
             # A loss that lasts is a problem also where no bound is broken.
-            if figure.losses or figure.verdict in ("fail", "above-ceiling", "waived"):
+            if figure.losses or figure.verdict in OUTSIDE:
                 return 0
             return 1 if (key.metric, key.size, key.location, key.placement) in heads else 2
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from plumbline.check.record import FigureRecord, NoticeRecord
+from plumbline.check.record import FAILED, OUTSIDE, FigureRecord, NoticeRecord
 from plumbline.core.errors import Fault
 from plumbline.history.history import History
 from plumbline.history.rows import CaseId, CaseRow, RanRow, SessionRow
@@ -22,7 +22,7 @@ from plumbline.output.report import text
 from plumbline.site.inventory import Inventory
 
 #: Results and verdicts that need attention today.
-RED = ("fail", "above-ceiling", "invalid", "error", "aborted", "unfinished", "vanished")
+RED = (*FAILED, "invalid", "error", "aborted", "unfinished", "vanished")
 #: Those that a test case of a session can have, the worst first.
 WORST_FIRST = (*RED, "waived", "skip", "not-asserted", "pass")
 #: A case that the latest session did not run keeps its state this long.
@@ -324,7 +324,7 @@ def of_row(row: CaseRow, figures: list[FigureRecord], warnings: list[NoticeRecor
         case.counts[fom.verdict] += 1
         if fom.headline:
             case.headlines.append(_identity_of(fom))
-        if fom.verdict in ("fail", "above-ceiling", "waived"):
+        if fom.verdict in OUTSIDE:
             case.findings.append(_finding(fom))
         elif fom.verdict == "not-asserted":
             case.unasserted[fom.reason or "no reference"] += 1

@@ -21,6 +21,7 @@ import yaml
 
 from plumbline.analysis import causes
 from plumbline.analysis.screen import Flag
+from plumbline.check.record import FAILED, OUTSIDE
 from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
@@ -148,12 +149,10 @@ class Triage:
                 # Of the repeats of a session, one that fails counts.
                 if of_figure.get(case.session) != "fail":
                     of_figure[case.session] = figure.verdict
-            if case.status in ("fail", "above-ceiling", "waived") and judged:
+            if case.status in OUTSIDE and judged:
                 case.counts["fail"] = sum(one.verdict == "fail" for one in judged)
                 case.counts["waived"] = len(judged) - case.counts["fail"]
-                case.status = next(
-                    (one for one in ("fail", "above-ceiling") if case.counts[one]), "waived"
-                )
+                case.status = next((one for one in FAILED if case.counts[one]), "waived")
                 case.waiver = next((one.waiver for one in judged if one.waiver), "")
             elif case.status in (*WAIVABLE, "waived"):
                 # The history does not have what a waived case without figures was.
