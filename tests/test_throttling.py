@@ -307,8 +307,12 @@ def test_the_power_cap_of_each_release_of_amd_smi(name: str, caps: list[str]) ->
 
 @pytest.mark.parametrize("status, names", [
     ("NOT ACTIVE", []), ("ACTIVE", ["vr-thermal"]), ("N/A", None),
+    (False, []), (True, ["vr-thermal"]),
+    # Some releases print objects (unit_format in amdsmi_helpers.py); what is unreadable is unknown.
+    ({"value": "NOT ACTIVE", "unit": ""}, []), ({"value": "ACTIVE", "unit": ""}, ["vr-thermal"]),
+    ({"value": {"xcp_0": ["N/A"]}, "unit": ""}, None), (["ACTIVE"], None), ("UNKNOWN", None),
 ])  # fmt: skip
-def test_the_status_of_a_violation(status: str, names: list[str] | None) -> None:
+def test_the_status_of_a_violation(status: object, names: list[str] | None) -> None:
     """As of GPUs without counters, and those that report neither."""
     (metric, *_) = json.loads((SMI / "amd_format_metric_before.json").read_text())
     metric["throttle"] = {"vr_thermal_accumulated": "N/A", "vr_thermal_violation_status": status}

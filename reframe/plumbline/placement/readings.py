@@ -343,13 +343,22 @@ def _reason(name: str, ending: str) -> str:
 
 def _active(throttle: Mapping[str, Any]) -> frozenset[str] | None:
     """Return the reasons that are active; ``None`` if the GPU reports none as active or not."""
-    known = {
-        reason: value
+    states = {
+        reason: state
         for name, value in throttle.items()
-        if (reason := _reason(name, "status")) and value not in (None, "N/A")
+        if (reason := _reason(name, "status")) and (state := _state(value)) is not None
     }
-    active = {reason for reason, value in known.items() if value in ("ACTIVE", "TRUE", True)}
-    return frozenset(active) if known else None
+    return frozenset(filter(states.get, states)) if states else None
+
+
+def _state(value: object) -> bool | None:
+    """Return whether a status is active; ``None`` if it cannot be read: it must not look like one
+    that is not active."""
+    if isinstance(value, Mapping):
+        value = value.get("value")
+    # The wrapper removes blanks.
+    word = str(value).replace(" ", "").upper()
+    return {"ACTIVE": True, "TRUE": True, "NOTACTIVE": False, "FALSE": False}.get(word)
 
 
 def _accumulated(throttle: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
