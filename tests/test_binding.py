@@ -275,12 +275,14 @@ def test_no_mpi_binds_again_after_the_report(shell: str) -> None:
         assert not given.keys() & older.keys()
 
 
-#: What overrules the confirmed ranks, and the words for OpenMP.
+#: What overrules the confirmed ranks, and the words for OpenMP, or slows a GPU.
 UNSET_BY_TASK = (
     *("MPICH_RANK_REORDER_METHOD", "OMP_DYNAMIC", "OMP_THREAD_LIMIT", "KMP_AFFINITY"),
     *("GOMP_CPU_AFFINITY", "KMP_HW_SUBSET", "KMP_PLACE_THREADS", "KMP_DEVICE_THREAD_LIMIT"),
     *("KMP_ALL_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS"),
     *("MKL_DOMAIN_NUM_THREADS", "BLIS_NUM_THREADS", "OMP_MAX_ACTIVE_LEVELS", "KMP_LIBRARY"),
+    *("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "HSA_CU_MASK", "ROC_GLOBAL_CU_MASK"),
+    *("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL", "AMD_SERIALIZE_COPY"),
 )
 
 

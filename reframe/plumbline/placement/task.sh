@@ -33,6 +33,9 @@ unset MPICH_RANK_REORDER_METHOD
 unset OMP_DYNAMIC OMP_THREAD_LIMIT OMP_MAX_ACTIVE_LEVELS KMP_AFFINITY GOMP_CPU_AFFINITY KMP_LIBRARY \
     KMP_HW_SUBSET KMP_PLACE_THREADS KMP_DEVICE_THREAD_LIMIT KMP_ALL_THREADS OPENBLAS_NUM_THREADS \
     GOTO_NUM_THREADS MKL_NUM_THREADS MKL_DOMAIN_NUM_THREADS BLIS_NUM_THREADS
+# Of the same: they give a program a share of a GPU, or make it wait for each kernel and each copy.
+unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE HSA_CU_MASK ROC_GLOBAL_CU_MASK CUDA_LAUNCH_BLOCKING \
+    HIP_LAUNCH_BLOCKING AMD_SERIALIZE_KERNEL AMD_SERIALIZE_COPY
 given='' visible='' output='' per_node='' own='' cpu_lists='' network='' devices=''
 while :; do
     # The path of a program may also contain a =.
