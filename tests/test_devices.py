@@ -130,6 +130,66 @@ def test_different_gpus(machine: Path) -> None:
     assert len(Topology.of_partition(PROCESSOR, found, extras).gpus) == 2
 
 
+#: PCI buses of four GPUs in the order of the kernel, of which rocm-smi's is the reverse
+#: (llama-toolchest issue 121).
+COUNTED = ("c7", "83", "43", "03")
+
+
+@pytest.mark.parametrize("tool", ["rocm-smi", "amd-smi"])
+@pytest.mark.parametrize("shown", [True, False])
+def test_amds_gpus_are_in_the_order_in_which_programs_count_them(
+    tool: str, shown: bool, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in that of the tool, if the kernel shows its own."""
+    monkeypatch.setattr(devices, "_KFD", machine / "kfd")
+    buses = sorted(COUNTED)
+    near = dict(zip(buses, ("0-1", "0-1", "2-3", "2-3"), strict=True))
+    for number, bus in enumerate(["", *COUNTED] if shown else []):
+        file = machine / "kfd" / str(number) / "properties"
+        file.parent.mkdir(parents=True)
+        place = int(bus, 16) << 8 if bus else 0
+        simds = 440 if bus else 0
+        file.write_text(f"cpu_cores_count 2\nsimd_count {simds}\nlocation_id {place}\ndomain 0\n")
+    for bus in buses:
+        (machine / "pci" / f"0000:{bus}:00.0").mkdir()
+        (machine / "pci" / f"0000:{bus}:00.0" / "local_cpulist").write_text(f"{near[bus]}\n")
+    # The first GPU by bus id has another link to the second than to the others.
+    weights = [[0, 15, 72, 72], [15, 0, 72, 72], [72, 72, 0, 40], [72, 72, 40, 0]]
+    if tool == "rocm-smi":
+        listed = {
+            f"card{n}": {"PCI Bus": f"0000:{bus.upper()}:00.0", "Card Series": bus,
+                         "GFX Version": "gfx90a"}
+            for n, bus in enumerate(buses)
+        }  # fmt: skip
+        head = "       " + " ".join(f"GPU{n}" for n in range(4))
+        rows = "\n".join(f"GPU{n} {' '.join(map(str, row))}" for n, row in enumerate(weights))
+        types = "\n".join(f"GPU{n} XGMI XGMI XGMI XGMI" for n in range(4))
+        links = "".join(
+            f"===== {name} between two GPUs =====\n{head}\n{table}\n"
+            for name, table in (("Weight", rows), ("Type", types))
+        )
+    else:
+        listed = [
+            {"gpu": n, "bus": {"bdf": f"0000:{bus}:00.0"},
+             "asic": {"market_name": bus, "target_graphics_version": "gfx90a"}}
+            for n, bus in enumerate(buses)
+        ]  # fmt: skip
+        links = json.dumps([
+            {"gpu": n, "links": [{"gpu": m, "weight": w, "link_type": "XGMI"}
+                                 for m, w in enumerate(row)]}
+            for n, row in enumerate(weights)
+        ]) + "\n"  # fmt: skip
+    prints(machine, json.dumps(listed) + "\n", topo=links, name=tool)
+    order = COUNTED if shown else tuple(buses)
+    found = devices.detect(range(4))
+    assert [device["model"] for device in found.devices] == [*order]
+    assert found.extras["gpu_affinity"] == [{"cpus": near[bus]} for bus in order]
+    of = {bus: number for number, bus in enumerate(order)}
+    assert found.extras["pair_classes"]["gpu-a"] == [sorted([of["03"], of["43"]])]
+    assert found.extras["pair_classes"]["gpu-b"] == [sorted([of["83"], of["c7"]])]
+    assert len(found.extras["pair_classes"]["gpu-c"]) == 4
+
+
 def test_cores_that_may_not_be_used_are_near_to_nothing(machine: Path) -> None:
     prints(machine, OUTPUT)
     found, extras, _ = devices.detect([0])

@@ -18,6 +18,7 @@ from plumbline.placement.topology import cpus_of_list
 _FIELDS = ("pci.bus_id", "compute_cap", "memory.total", "name")
 
 _PCI = Path("/sys/bus/pci/devices")
+_KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
 #: PCI vendor -> the programs that list its GPUs. Start of the PCI class of displays, and of
 #: accelerators such as MI300 (``linux/pci_ids.h``, PCI Code and ID Assignment).
@@ -126,6 +127,8 @@ def _rocm_smi(usable: set[int]) -> Gpus | None:
     ] if isinstance(printed, dict) else []  # fmt: skip
     if not cards:
         return None
+    order = _counted([card.get("pci bus", "") for card in cards])
+    cards = [cards[number] for number in order]
     pairs = []
     if len(cards) > 1:
         tables = dict(re.findall(
@@ -137,10 +140,11 @@ def _rocm_smi(usable: set[int]) -> Gpus | None:
             for name in ("Weight", "Type")
         )
         pairs = [
-            _LinkedPair(int(weight), f"{kinds[pair]}, weight {weight}", list(pair))
+            _LinkedPair(int(weight), f"{kinds[pair]}, weight {weight}",
+                        sorted(map(order.index, pair)))
             for pair, weight in weights.items()
-            if weight.isdecimal() and pair in kinds
-        ]
+            if weight.isdecimal() and pair in kinds and {*pair} <= {*order}
+        ]  # fmt: skip
     sizes = [card.get("vram total memory (b)", "") for card in cards]
     extras = _extras(
         [card.get("pci bus", "") for card in cards],
@@ -159,14 +163,18 @@ def _amd_smi(usable: set[int]) -> Gpus | None:
     cards = [card for card in amd_smi_entries(printed or "") if isinstance(card.get("gpu"), int)]
     if not cards:
         return None
+    order = _counted([str(part(card, "bus").get("bdf", "")) for card in cards])
+    cards = [cards[number] for number in order]
+    number_of = {card["gpu"]: number for number, card in enumerate(cards)}
     pairs = []
     if len(cards) > 1:
         pairs = [
             _LinkedPair(link["weight"], f"{link['link_type']}, weight {link['weight']}",
-                        [row["gpu"], link["gpu"]])
+                        sorted([number_of[row["gpu"]], number_of[link["gpu"]]]))
             for row in amd_smi_entries(capture("amd-smi", "topology", "--json") or "")
             for link in row.get("links") or []
-            if isinstance(link, dict) and row.get("gpu", 0) < link.get("gpu", 0)
+            if isinstance(link, dict) and {row.get("gpu"), link.get("gpu")} <= {*number_of}
+            and row["gpu"] < link["gpu"]
             and isinstance(link.get("weight"), int) and "link_type" in link
         ]  # fmt: skip
     # What a virtual machine does not know is "N/A".
@@ -184,6 +192,32 @@ def _amd_smi(usable: set[int]) -> Gpus | None:
     archs = _architectures([str(asic.get("target_graphics_version")) for asic in asics])
     models = [str(asic.get("market_name", "")).replace("N/A", "") for asic in asics]
     return _found([*zip(archs, models, strict=True)], extras, pairs, "amd-smi topology")
+
+
+def _counted(buses: list[str]) -> list[int]:
+    """Return the places of AMD's GPUs in a tool's list, in the order in which programs count them.
+
+    The tools sort them by bus id (rocm_smi_main.cc), and the runtime has the kernel's order, which
+    may be the reverse (llama-toolchest issue 121).
+    """
+    nodes = sorted(_KFD.glob("[0-9]*/properties"), key=lambda file: int(file.parent.name))
+    known = [_kfd_device(_read(file)) for file in nodes]
+    # Without the function: of a partition, it may be its number.
+    devices = [bus.lower()[-12:-2] for bus in buses]
+    places = [*range(len(buses))]
+    if not {*devices} <= {*known}:
+        return places
+    return sorted(places, key=lambda place: known.index(devices[place]))
+
+
+def _kfd_device(properties: str) -> str:
+    """Return PCI domain, bus and device of a node of the kernel's GPU driver; empty of a
+    processor, or if a device cgroup hides it."""
+    facts = {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", properties, re.M)}
+    if not facts.get("simd_count"):
+        return ""
+    at = facts.get("location_id", 0)
+    return f"{facts.get('domain', 0):04x}:{at >> 8 & 0xFF:02x}:{at >> 3 & 0x1F:02x}"
 
 
 def _architectures(printed: list[str]) -> list[str]:
