@@ -11,17 +11,21 @@ import facility
 import pytest
 import yaml
 from conftest import ROOT
+from plumbline.check import tasks
 from plumbline.check.outcomes import Refused, Skip
 from plumbline.check.placed import Placed
 from plumbline.placement import devices
 from plumbline.placement.binding import BindingError, bind
-from plumbline.placement.placement import lay_out
-from plumbline.placement.topology import Topology
+from plumbline.placement.placement import lay_out, of_one_node
+from plumbline.placement.topology import PlacementError, Topology
+
+#: What the tools printed, or print by the format of their source.
+SMI = ROOT / "tests" / "captures" / "smi"
 
 #: nvidia-smi's answer to the query, of two GPUs.
 OUTPUT = """\
-00000000:18:00.0, 9.0, 143771, NVIDIA H200
-00000000:2A:00.0, 9.0, 143771, NVIDIA H200
+00000000:18:00.0, 9.0, Disabled, 143771, NVIDIA H200
+00000000:2A:00.0, 9.0, Disabled, 143771, NVIDIA H200
 """
 
 #: nvidia-smi topo -m: of two GPUs.
@@ -104,13 +108,15 @@ def test_two_gpus(machine: Path) -> None:
     assert [task.cpus for task in pair.tasks] == [(0,), (2,)]
 
 
-def test_a_driver_that_has_no_compute_cap(machine: Path) -> None:
-    """Driver 470 (candle issue 733): all but the architecture is known."""
-    prints(machine, OUTPUT.replace("9.0, ", ""))
+@pytest.mark.parametrize(
+    ("cells", "unknown"), [("9.0, ", "compute_cap"), ("9.0, Disabled, ", "mig.mode.current")]
+)
+def test_a_driver_that_does_not_know_a_field(cells: str, unknown: str, machine: Path) -> None:
+    """Driver 470 has no compute_cap (candle issue 733), and those before 450 no MIG: all but the
+    architecture is known."""
+    prints(machine, OUTPUT.replace(cells, ""))
     program = machine / "nvidia-smi"
-    refusal = (
-        """*compute_cap*) echo 'Field "compute_cap" is not a valid field to query.'; exit 2;;"""
-    )
+    refusal = f"""*{unknown}*) echo 'Field "{unknown}" is not a valid field to query.'; exit 2;;"""
     program.write_text(program.read_text().replace("case $1 in", f"case $1 in {refusal}", 1))
     found, extras, links = devices.detect(range(4))
     assert found == [{"type": "gpu", "model": "NVIDIA H200", "num_devices": 2}]
@@ -120,7 +126,7 @@ def test_a_driver_that_has_no_compute_cap(machine: Path) -> None:
 
 def test_different_gpus(machine: Path) -> None:
     """Each kind is a device, and what is done on each of them fits the smallest."""
-    prints(machine, OUTPUT.splitlines()[0] + "\n00000000:2A:00.0, 7.5, 15360, Tesla T4\n")
+    prints(machine, OUTPUT.splitlines()[0] + "\n00000000:2A:00.0, 7.5, [N/A], 15360, Tesla T4\n")
     found, extras, _ = devices.detect(range(4))
     assert found == [
         {"type": "gpu", "arch": "sm_90", "model": "NVIDIA H200", "num_devices": 1},
@@ -128,6 +134,72 @@ def test_different_gpus(machine: Path) -> None:
     ]
     assert extras["gpu_memory"] == 15360 * 2**20
     assert len(Topology.of_partition(PROCESSOR, found, extras).gpus) == 2
+
+
+def mig_row() -> str:
+    """What a H200 in MIG mode printed, of the columns that it is asked for."""
+    header, row = (SMI / "nvidia_h200mig_590_load.csv").read_text().splitlines()
+    names = [name.partition(" ")[0] for name in header.split(", ")]
+    cells = dict(zip(names, row.removesuffix("\n").split(", "), strict=True))
+    return ", ".join(cells[name].removesuffix(" MiB") for name in devices._FIELDS)
+
+
+def test_gpus_in_mig_mode(machine: Path) -> None:
+    """nvidia-smi prints the whole GPU. The cases exist, with a reason not to run."""
+    row = mig_row()
+    prints(machine, f"{row}\n{row.replace(':83:', ':84:').replace('Enabled', 'Disabled')}\n")
+    found, extras, _ = devices.detect(range(4))
+    assert found == [{"type": "gpu", "arch": "sm_90", "model": "NVIDIA H200", "num_devices": 2}]
+    assert extras["gpu_mode"] == "MIG"
+    topology = Topology.of_partition(PROCESSOR, found, extras)
+    assert "per-gpu" in of_one_node(topology)
+    partition = SimpleNamespace(extras=extras, fullname="s:p")
+    (gpu, _), (host,) = lay_out("per-gpu", topology), lay_out("host-to-host", topology)
+    tasks.check_gpus(partition, host)
+    with pytest.raises(PlacementError) as refusal:
+        tasks.check_gpus(partition, gpu)
+    assert refusal.value.code == "placement.mig"
+
+
+#: GPUs and bus ids of two MI300A in TPX, as rocm-smi printed them (CHANGELOG of rocm_smi_lib 6.1.1,
+#: ``--showhw``). Releases before print the partition as the function.
+TPX = [f"000{gpu}:01:00.0" for gpu in range(2) for _ in range(3)]
+TPX_OF_6_0 = [f"000{gpu}:01:00.{number}" for gpu in range(2) for number in range(3)]
+
+
+@pytest.mark.parametrize("buses", [TPX, TPX_OF_6_0])
+@pytest.mark.parametrize(
+    ("compute", "memory", "mode"),
+    [
+        ("TPX", "NPS1", "TPX/NPS1"), ("TPX", None, "TPX"), ("SPX", "NPS1", None),
+        ("UNKNOWN", "UNKNOWN", None), (None, None, None),
+    ],
+)  # fmt: skip
+def test_partitions_of_amds_gpus(compute, memory, mode, buses: list[str], machine: Path) -> None:
+    """Each is a GPU near the same CPUs; the memory that is printed is that of the whole."""
+    cards = {
+        f"card{n}": {"PCI Bus": bus, "Card Series": "MI300A", "GFX Version": "gfx942",
+                     "VRAM Total Memory (B)": str(128 * 2**30)}
+        for n, bus in enumerate(buses)
+    }  # fmt: skip
+    prints(machine, json.dumps(cards) + "\n", topo="", name="rocm-smi")
+    for bus, cpus in (("0000:01:00.0", "0-1"), ("0001:01:00.0", "2-3")):
+        (machine / "pci" / bus).mkdir()
+        for name, text in (("local_cpulist", cpus), ("current_compute_partition", compute),
+                           ("current_memory_partition", memory)):  # fmt: skip
+            if text:
+                (machine / "pci" / bus / name).write_text(f"{text}\n")
+    found, extras, _ = devices.detect(range(4))
+    assert found == [{"type": "gpu", "arch": "gfx942", "model": "MI300A", "num_devices": 6}]
+    assert extras["gpu_affinity"] == [{"cpus": "0-1"}] * 3 + [{"cpus": "2-3"}] * 3
+    assert (extras.get("gpu_mode"), "gpu_memory" in extras) == (mode, mode is None)
+    topology = Topology.of_partition(PROCESSOR, found, extras)
+    # They can be measured, and not be compared with whole ones.
+    partition = SimpleNamespace(extras=extras, fullname="s:p")
+    (layout, *_), (host,) = lay_out("per-gpu", topology), lay_out("one-core", topology)
+    tasks.check_gpus(partition, layout)
+    assert tasks.gpu_mode_of(partition, layout) == (mode or "")
+    assert tasks.gpu_mode_of(partition, host) == ""
 
 
 #: PCI buses of four GPUs in the order of the kernel, of which rocm-smi's is the reverse
@@ -200,7 +272,7 @@ def test_cores_that_may_not_be_used_are_near_to_nothing(machine: Path) -> None:
 
 @pytest.mark.parametrize("memory", ["[N/A]", "[Not Supported]", "[Unknown Error]"])
 def test_memory_that_is_unknown(memory: str, machine: Path) -> None:
-    prints(machine, f"00000000:18:00.0, 12.1, {memory}, NVIDIA GB10\n")
+    prints(machine, f"00000000:18:00.0, 12.1, [N/A], {memory}, NVIDIA GB10\n")
     found, extras, _ = devices.detect(range(4))
     assert found[0]["arch"] == "sm_121"
     assert "gpu_memory" not in extras
@@ -308,14 +380,10 @@ def test_more_than_four_links(machine: Path) -> None:
     assert [*devices.detect(range(4)).links] == ["gpu-a", "gpu-b", "gpu-c", "gpu-d"]
 
 
-#: What amd-smi prints, by the format of its source.
-AMD_SMI = ROOT / "tests" / "captures" / "smi"
-
-
 def test_amd_without_rocm_smi(machine: Path) -> None:
     """From ROCm 7 on, amd-smi replaces rocm-smi."""
     asic, topology = (
-        (AMD_SMI / f"amd_format_{name}.json").read_text() for name in ("asic", "topology")
+        (SMI / f"amd_format_{name}.json").read_text() for name in ("asic", "topology")
     )
     prints(machine, asic, topo=topology, name="amd-smi")
     for bus, cpus in (("0000:05:00.0", "0-1"), ("0000:26:00.0", "2-3")):
@@ -336,7 +404,7 @@ def test_amd_without_rocm_smi(machine: Path) -> None:
 
 def test_amd_in_a_virtual_machine(machine: Path) -> None:
     """amd-smi prints N/A for what it cannot read there. The runtime knows the architecture."""
-    cards = json.loads((AMD_SMI / "amd_format_asic.json").read_text())
+    cards = json.loads((SMI / "amd_format_asic.json").read_text())
     for card in cards:
         card["asic"] = dict.fromkeys(card["asic"], "N/A")
         card["vram"] = "N/A"
@@ -366,7 +434,7 @@ def test_an_amd_smi_that_is_of_no_use(text: str, machine: Path) -> None:
 
 def test_rocm_smi_names_the_architecture(machine: Path) -> None:
     """As of ROCm 6.1; rocm_agent_enumerator is a program of its own."""
-    prints(machine, (AMD_SMI / "rocm_rx6700xt_612.json").read_text(), name="rocm-smi")
+    prints(machine, (SMI / "rocm_rx6700xt_612.json").read_text(), name="rocm-smi")
     (found,) = devices.detect(range(4)).devices
     assert (found["arch"], found["model"]) == (
         "gfx1031", "Navi 22 [Radeon RX 6700/6700 XT / 6800M]",

@@ -124,6 +124,7 @@ SYSTEM_FAULTS = [
     (lambda c: extras(c).update(memory=257000), f"{BATCH} extras.memory", " bytes"),
     (lambda c: extras(c).update(memory=263939612), f"{BATCH} extras.memory", " bytes"),
     (lambda c: extras(c).update(gpu_memory=80), f"{BATCH} extras.gpu_memory: 80", " bytes"),
+    (lambda c: extras(c).update(gpu_mode="SPX/NPS1"), f"{BATCH} extras.gpu_mode: 'SPX", "whole"),
     (lambda c: extras(c).update({True: 1}), f"{BATCH} extras.True: no such key", ""),
     (lambda c: extras(c).update(scratch="/"), f"{BATCH} extras.scratch: '/'", ""),
     (lambda c: extras(c).update(scratch="/.."), f"{BATCH} extras.scratch: '/..'", ""),

@@ -53,8 +53,9 @@ def reported(
     cores: str = "0-3 4-7 8-11 12-15",
     numa: str = "0=0-7 8=8-15",
     gpus: str = "0004:04:00.0=0 0035:03:00.0=8",
+    modes: str = "",
 ) -> NodeReport:
-    facts = {"packages": packages, "cores": cores, "numa": numa, "gpus": gpus}
+    facts = {"packages": packages, "cores": cores, "numa": numa, "gpus": gpus, "modes": modes}
     text = "".join(f"plumbline-node a {name} {value}\n" for name, value in facts.items())
     ((hosts, node),) = read_nodes(text)
     assert hosts == ["a"]
@@ -137,6 +138,33 @@ def test_domains_without_numbers_of_their_own() -> None:
     assert compare_node(unnumbered, "a", reported(numa="0=0-7 1=8-15"), gpus=False)
     message = difference(unnumbered, reported(), gpus=False)
     assert re.search(r"topology\.numa_nodes .* domain 1, .* 8", message)
+
+
+@pytest.mark.parametrize(
+    ("described", "modes", "same"),
+    [
+        ("", "MIG MIG", False),
+        ("", "CPX/NPS4 CPX/NPS4", False),
+        ("", "SPX/NPS1 CPX/NPS1", False),
+        ("CPX/NPS4", "CPX/NPS1 CPX/NPS1", False),
+        ("CPX/NPS4", "SPX/NPS1 SPX/NPS1", False),
+        ("", "SPX/NPS1 SPX/NPS1", True),
+        ("CPX/NPS4", "CPX/NPS4", True),
+        # The kernel does not show it.
+        ("CPX/NPS4", "", True),
+    ],
+)
+def test_gpus_that_are_divided(described: str, modes: str, same: bool) -> None:
+    """A part of a GPU is never measured as a whole one, whatever their number."""
+    entry = power9(gpu_mode=described) if described else power9()
+    node = reported(modes=modes)
+    assert compare_node(entry, "a", node, gpus=False)
+    if same:
+        assert compare_node(entry, "a", node, gpus=True)
+        return
+    with pytest.raises(TopologyMismatch) as refusal:
+        compare_node(entry, "a", node, gpus=True)
+    assert refusal.value.code == "topology.gpu-mode"
 
 
 @pytest.mark.parametrize("line", ["numa 0-7", "cores x", "gpus 0004:04:00.0", "numa x=0-7"])
@@ -314,6 +342,39 @@ def test_nvidias_gpus(shell: str, elsewhere: Elsewhere) -> None:
     (elsewhere.folder / "dev/nvidia1").unlink()
     assert elsewhere.devices(shell, CUDA_VISIBLE_DEVICES="0") == "0000:46:00.0"
     assert len(elsewhere.node(shell).gpus) == 3
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_instances_of_mig(shell: str, elsewhere: Elsewhere) -> None:
+    """In the folder of the GPU's minor number (MIG User Guide, "Device Nodes and Capabilities")."""
+    for minor, bus in ((1, "0000:07:00.0"), (0, "0000:46:00.0")):
+        elsewhere.nvidia(bus, minor, 0)
+    elsewhere.write("proc/driver/nvidia/capabilities/mig/config")
+    elsewhere.write("proc/driver/nvidia/capabilities/gpu7/mig/gi1/access")
+    assert elsewhere.node(shell).gpu_modes == frozenset()
+    for instance in ("gi1/access", "gi1/ci0/access", "gi2/access"):
+        elsewhere.write(f"proc/driver/nvidia/capabilities/gpu1/mig/{instance}")
+    assert elsewhere.node(shell).gpu_modes == {"MIG"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_partitions_of_amds_gpus(shell: str, elsewhere: Elsewhere) -> None:
+    """Only the first of a GPU is a PCI device; the others are a platform's (k8s-device-plugin issue
+    157 of ROCm)."""
+    elsewhere.amd(0)
+    elsewhere.amd(1, "0000:01:00.0")
+    elsewhere.amd(2, "0000:02:00.0")
+    device = elsewhere.folder / "sys/class/drm/renderD130/device"
+    (device / "uevent").write_text("DRIVER=amdgpu_xcp_drv\nMODALIAS=platform:amdgpu_xcp\n")
+    (device / "numa_node").unlink()
+    assert elsewhere.node(shell).gpu_modes == frozenset()
+    first = "sys/class/drm/renderD129/device"
+    elsewhere.write(f"{first}/current_compute_partition", "CPX")
+    assert elsewhere.node(shell).gpu_modes == {"CPX"}
+    elsewhere.write(f"{first}/current_memory_partition", "NPS4")
+    node = elsewhere.node(shell)
+    assert node.gpu_modes == {"CPX/NPS4"}
+    assert node.gpus == (("0000:01:00.0", 0), ("?", None))
 
 
 @pytest.mark.parametrize("shell", SHELLS)

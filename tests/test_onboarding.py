@@ -333,6 +333,9 @@ GRES = {
     "nvme:1,gpu:h100:8(S:0,1),shard:16": ("h100", 8),
     "gpu:a100:2,gpu:v100:2": ("", 4),
     "gpu": ("", 1),
+    # Instances of MIG, as of CSC's Mahti and Narval of the Alliance; beside whole GPUs.
+    "gpu:a100_1g.5gb:28(S:0-1)": ("a100_1g.5gb", 28),
+    "gpu:a100:2,gpu:a100_1g.5gb:14": ("a100_1g.5gb", 16),
 }
 
 
@@ -459,6 +462,19 @@ def test_gpus_that_a_probe_does_not_see(seen: int, expected: int):
     assert len(said) == (seen != 8)
     (comment,) = made.comments["systems", 0, "partitions", 0, "devices"]
     assert ("gpu_affinity" in comment) == (seen == 0)
+
+
+@pytest.mark.parametrize(("model", "mode"), [("a100_1g.5gb", "MIG"), ("a100", None)])
+def test_instances_of_mig_in_a_queue(model: str, mode: str | None):
+    """They are drafted as what they are, and there is one thing to do about them."""
+    batch = queues.Batch("x", "slurm", "srun")
+    batch.add("q", {"n1": (queues.Hardware(4, gpus=(model, 7)), 0)}, "")
+    made = empty()
+    draft._draft_queues(made, batch, {}, None)
+    (partition,) = made.system["partitions"]
+    assert partition["extras"].get("gpu_mode") == mode
+    items = [*steps._of_gpus(partition)]
+    assert ["gpu_mode" in item for item in items] == ([True] if mode else [False] * 3)
 
 
 def test_why_a_node_was_not_described(monkeypatch, tmp_path: Path):

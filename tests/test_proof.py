@@ -298,6 +298,23 @@ GPUS_WRONG = [
 ]
 
 
+#: As CUDA takes it, and as it did before driver 470.
+INSTANCES = "MIG-41b3359c-e721-56e5-8009-12e5797ed514", "MIG-GPU-9e5f1c2a/3/0"
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+@pytest.mark.parametrize(
+    ("gpus", "reported"), [((0,), "- {}"), ((0,), "{0} {0}"), ((0, 1), "{0},{0} 0,1")]
+)
+def test_a_part_of_a_gpu_is_no_proof(gpus: tuple, reported: str, name: str) -> None:
+    """Of a job that was given an instance of MIG, such as by Slurm's gpu:1g.10gb."""
+    with refused("topology.gpu-mode"):
+        prove(with_gpus(gpus), report(f"0 a 0 {reported.format(name)}"))
+    own = [f"{rank} a {rank} {name}{rank} {name}{rank}" for rank in range(2)]
+    with refused("topology.gpu-mode"):
+        prove(with_gpus((0,), (1,)), report(*own))
+
+
 @pytest.mark.parametrize(("gpus", "reported"), GPUS_RIGHT)
 def test_proof_of_gpus(gpus: list, reported: list) -> None:
     prove(

@@ -40,6 +40,7 @@ REGISTERS = {
         "port": {"meaning": "the ports in use"},
         "routing": {"meaning": "static or adaptive"},
         "variant": {"meaning": "the variant"},
+        "gpu_mode": {"meaning": "how GPUs are divided"},
         "runs": {"meaning": "runs behind the mean", "role": "describes"},
         "bound": {"meaning": "the number is a bound", "role": "data"},
     },
@@ -546,6 +547,17 @@ MATCHES = [
 @pytest.mark.parametrize(("rows", "ids"), MATCHES)
 def test_matching(folder: Path, rows: list, ids: str) -> None:
     assert decided(references(folder, *rows)) == tuple(ids.split())
+
+
+def test_a_part_of_a_gpu_is_not_compared_with_a_whole_one(folder: Path) -> None:
+    """Nor the other way, by a published row or by a baseline."""
+    part = dataclasses.replace(CASE, conditions={**CASE.conditions, "gpu_mode": "CPX/NPS4"})
+    of_part = {"id": "p", "conditions": "gpu_mode=CPX/NPS4"}
+    assert decided(references(folder, {}), part) == ()
+    both = references(folder, {}, of_part)
+    assert (decided(both), decided(both, part)) == (("r1",), ("p",))
+    baseline = references(folder, {"source": "site", "id": "s"}, of_part | {"source": "site"})
+    assert (decided(baseline), decided(baseline, part)) == (("s",), ("p",))
 
 
 def test_a_baseline_bounds_only_the_variant_that_it_was_measured_under(folder: Path) -> None:

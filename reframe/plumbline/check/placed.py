@@ -139,6 +139,7 @@ class Placed(declaration.Declaration):
             self.topology = tasks.topology_of(partition)
             self.layouts = self.lay_out(partition, self.topology)
             tasks.check_nodes(partition, self.layout, self.program)
+            tasks.check_gpus(partition, self.layout)
             if not self.only_shown:
                 tasks.check_stage_folder(partition, self.stagedir)
             self.found = self.find_program()
@@ -250,6 +251,8 @@ class Placed(declaration.Declaration):
         if self.active_variant != DEFAULT:
             variant = extras["variants"][self.active_variant]
             self.conditions = {"variant": self.active_variant, **self.conditions}
+        if mode := tasks.gpu_mode_of(self.current_partition, self.layout):
+            self.conditions = {"gpu_mode": mode, **self.conditions}
         self.conditions = {
             **extras.get("conditions", {}),
             **variant.get("conditions", {}),

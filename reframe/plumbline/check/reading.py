@@ -376,6 +376,6 @@ def confirm_nodes(result: CaseResult, system: str, partition, layout: Layout, st
             raise TopologyMismatch(
                 f"{file}, partition {partition.name}: {err}: correct the entry in the file, or "
                 f"repair the node",
-                code="topology.mismatch",
+                code=err.code,
             ) from None
         result.confirmed |= dict.fromkeys(hosts, shown)

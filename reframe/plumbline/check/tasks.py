@@ -15,7 +15,7 @@ from plumbline.check import rotation
 from plumbline.check.reading import last_line
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
-from plumbline.placement.topology import PlacementError, Topology
+from plumbline.placement.topology import MIG, PlacementError, Topology
 from plumbline.software import providers
 
 #: Fails a job whose modules are not loaded.
@@ -64,6 +64,24 @@ def check_nodes(partition, layout: Layout, program: str) -> None:
             "has no topology of several leaf switches: scontrol show topology)",
             code="placement.racks-unknown",
         )
+
+
+def check_gpus(partition, layout: Layout) -> None:
+    """Check that a partition's GPUs are whole, or parts that a layout can use.
+
+    :raises PlacementError: if they are not.
+    """
+    if MIG in gpu_mode_of(partition, layout):
+        raise PlacementError(
+            f"the GPUs of {partition.fullname} are divided into instances (MIG), of which a "
+            f"process sees only one: measure them with MIG off (`nvidia-smi -mig 0`, as root)",
+            code="placement.mig",
+        )
+
+
+def gpu_mode_of(partition, layout: Layout) -> str:
+    """Return how the GPUs that a layout uses are divided; empty if they are whole, or none."""
+    return partition.extras.get("gpu_mode", "") if layout.tasks[0].gpus else ""
 
 
 def check_stage_folder(partition, folder: str) -> None:

@@ -1,5 +1,5 @@
 """The GPUs of this machine, in the form of a partition: ReFrame's ``devices``, and the extras
-``gpu_affinity``, ``gpu_memory`` and ``pair_classes``."""
+``gpu_affinity``, ``gpu_memory``, ``gpu_mode`` and ``pair_classes``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from typing import Any, NamedTuple
 
 from plumbline.core.process import capture
 from plumbline.placement.readings import amd_smi_entries, part, read_json
-from plumbline.placement.topology import cpus_of_list
+from plumbline.placement.topology import MIG, cpus_of_list, gpu_mode
 
 #: What nvidia-smi(1) is asked for by "--query-gpu". A name may have commas, so it is the last.
-_FIELDS = ("pci.bus_id", "compute_cap", "memory.total", "name")
+_FIELDS = ("pci.bus_id", "compute_cap", "mig.mode.current", "memory.total", "name")
+
+#: Fields that older drivers do not have: they refuse a query with one of them. Driver 470 has no
+#: compute_cap, and those before 450 know nothing of MIG.
+_NEWER = ((), ("compute_cap",), ("compute_cap", "mig.mode.current"))
 
 _PCI = Path("/sys/bus/pci/devices")
 _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
@@ -45,7 +49,8 @@ class Gpus(NamedTuple):
     """The GPUs of a node.
 
     :ivar devices: ReFrame's ``devices``.
-    :ivar extras: ``gpu_affinity``, ``gpu_memory`` and ``pair_classes`` as far as they are known.
+    :ivar extras: ``gpu_affinity``, ``gpu_memory``, ``gpu_mode`` and ``pair_classes`` as far as they
+        are known.
     :ivar links: class of pairs -> the link of its pairs, and the command that printed it.
     """
 
@@ -86,8 +91,8 @@ def _on_bus(usable: set[int]) -> Gpus:
 
 
 def _nvidia(usable: set[int]) -> Gpus | None:
-    # Driver 470 has no compute_cap, and refuses a query with a field that it does not have.
-    for fields in (_FIELDS, [field for field in _FIELDS if field != "compute_cap"]):
+    for unknown in _NEWER:
+        fields = [field for field in _FIELDS if field not in unknown]
         words = (f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
         if (printed := capture("nvidia-smi", *words)) is not None:
             break
@@ -101,6 +106,9 @@ def _nvidia(usable: set[int]) -> Gpus | None:
         [int(m) * 2**20 if (m := row["memory.total"].strip()).isdecimal() else 0 for row in rows],
         usable,
     )
+    # One row for each GPU, with all of its memory, however MIG divides it.
+    if any(row.get("mig.mode.current") == "Enabled" for row in rows):
+        extras["gpu_mode"] = MIG
     kinds = [
         (f"sm_{match[1]}{match[2]}" if match else "", row["name"])
         for row in rows
@@ -241,7 +249,17 @@ def _extras(buses: list[str], sizes: list[int], usable: set[int]) -> dict[str, A
     :arg sizes: of each one's memory; 0 if it is not known.
     """
     extras: dict[str, Any] = {"gpu_affinity": [_affinity(bus, usable) for bus in buses]}
+    # AMD's tools print the memory of the whole GPU for each of its partitions (ROCm issue 4750).
+    if mode := gpu_mode(map(_partitions, map(_device, buses))):
+        return extras | {"gpu_mode": mode}
     return extras | ({"gpu_memory": min(sizes)} if all(sizes) else {})
+
+
+def _partitions(device: Path) -> str:
+    """Return the compute and memory partitions of a GPU of AMD's, ``CPX/NPS4``; empty if it has
+    none."""
+    kinds = ("compute", "memory")
+    return "/".join(filter(None, (_read(device / f"current_{kind}_partition") for kind in kinds)))
 
 
 def _number(card: tuple[str, Any]) -> int:
@@ -295,12 +313,20 @@ def _cells(text: str) -> list[tuple[int, int, str]]:
 
 def _affinity(bus: str, usable: set[int]) -> dict[str, Any]:
     """Return the CPUs nearest to a device, or nothing if the kernel gives no usable ones."""
-    # nvidia-smi prints eight digits of the PCI domain, the kernel four.
-    cpus = _read(_PCI / bus.lower()[-12:] / "local_cpulist")
+    cpus = _read(_device(bus) / "local_cpulist")
     try:
         return {"cpus": cpus} if cpus_of_list(cpus) & usable else {}
     except ValueError:
         return {}
+
+
+def _device(bus: str) -> Path:
+    """Return the kernel's folder of a device."""
+    # nvidia-smi prints eight digits of the PCI domain, the kernel four.
+    folder = _PCI / bus.lower()[-12:]
+    # Some releases of ROCm 6 print the number of a partition as the function of its GPU, which is 0
+    # (rocm_smi.py, getBus).
+    return folder if folder.exists() or not bus else folder.with_name(f"{folder.name[:-1]}0")
 
 
 def _read(file: Path) -> str:

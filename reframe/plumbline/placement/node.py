@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plumbline.placement.proof import QUOTED, BindingMismatch, lines_by_word
-from plumbline.placement.topology import cpu_list, cpus_of_list, cpus_of_mask, ranges_of_list
+from plumbline.placement.topology import (
+    cpu_list,
+    cpus_of_list,
+    cpus_of_mask,
+    gpu_mode,
+    ranges_of_list,
+)
 
 Groups = frozenset[frozenset[int]]
 
@@ -30,12 +36,14 @@ class NodeReport:
     :ivar numa: the operating system's number of each NUMA domain that has CPUs -> these.
     :ivar gpus: PCI bus id and NUMA domain of each GPU, in the order in which programs count them;
         ``?`` and ``None`` if the node does not show them.
+    :ivar gpu_modes: of those that can be divided: ``MIG``, ``SPX/NPS1``.
     """
 
     packages: Groups = frozenset()
     cores: Groups = frozenset()
     numa: dict[int, frozenset[int]] = field(default_factory=dict)
     gpus: tuple[tuple[str, int | None], ...] = ()
+    gpu_modes: frozenset[str] = frozenset()
 
 
 def read_nodes(stderr: str) -> Iterator[tuple[list[str], NodeReport]]:
@@ -71,6 +79,7 @@ def _node(facts: dict[str, list[str]]) -> NodeReport:
         dict(zip(map(int, numa), _groups([*numa.values()]), strict=True)),
         # The kernel reports -1 if the firmware does not give the domain.
         tuple((bus, int(domain) if domain.isdigit() else None) for bus, domain in gpus),
+        frozenset(facts.get("modes", [])),
     )
 
 
@@ -131,6 +140,8 @@ def compare_node(described: NodeDescription, host: str, node: NodeReport, gpus: 
     :returns: whether the node shows all that is described.
     :raises TopologyMismatch: on a difference; the message names the entries.
     """
+    if gpus and node.gpu_modes:
+        _compare_modes(described.extras.get("gpu_mode", ""), host, gpu_mode(node.gpu_modes))
     differences = [*_compare_groups(described, node)] or [*_compare_numbers(described, node)]
     differences += _compare_gpus(described, node) if gpus else ()
     if differences:
@@ -194,6 +205,16 @@ def _compare_numbers(described: NodeDescription, node: NodeReport) -> Iterator[s
                 f"they are {found}"
             )
             return
+
+
+def _compare_modes(described: str, host: str, found: str) -> None:
+    if described != found:
+        on_file, on_node = (f"divided ({mode})" if mode else "whole" for mode in (described, found))
+        raise TopologyMismatch(
+            f"the GPUs of {host} are {on_node}, but by extras.gpu_mode in the system file they are "
+            f"{on_file}",
+            code="topology.gpu-mode",
+        )
 
 
 def _compare_gpus(described: NodeDescription, node: NodeReport) -> Iterator[str]:

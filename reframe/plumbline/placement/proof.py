@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from plumbline.core.errors import Coded
 from plumbline.core.text import shorten
 from plumbline.placement.placement import Layout
-from plumbline.placement.topology import cpus_of_list, ranges_of_list
+from plumbline.placement.topology import MIG, cpus_of_list, ranges_of_list
 
 #: Why each task may be the only one of its world.
 OTHER_MPI = "the launcher or its PMI (srun's --mpi) does not belong to the program's MPI"
@@ -186,6 +186,7 @@ def prove(layout: Layout, tasks: list[TaskReport]) -> None:
                 code="proof.wrong-cpus",
             )
     if layout.vendor:
+        _prove_whole_gpus(tasks)
         _prove_local_ranks(layout, tasks)
         _prove_devices(layout, tasks)
     if layout.own_gpus:
@@ -236,6 +237,18 @@ def _wrong_ranks(layout: Layout, tasks: list[TaskReport]) -> str:
         f"started; possible causes, the likeliest first: {'; '.join(causes)}; "
         f"tasks on {shorten(hosts) or 'no node'}"
     )
+
+
+def _prove_whole_gpus(tasks: list[TaskReport]) -> None:
+    """Prove that no task was given a part of a GPU: it would be measured as if it were a whole."""
+    for task in tasks:
+        names = f"{task.given},{task.gpus}".split(",")
+        if part := next((name for name in names if name.startswith(f"{MIG}-")), ""):
+            raise BindingMismatch(
+                f"rank {task.rank} on {task.host} was given {part}, a part of a GPU: its figures "
+                f"are not those of a whole one",
+                code="topology.gpu-mode",
+            )
 
 
 def _prove_local_ranks(layout: Layout, tasks: list[TaskReport]) -> None:

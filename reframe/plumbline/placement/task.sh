@@ -114,11 +114,15 @@ if [ -z "$given" ]; then
 fi
 # The node's GPUs by bus id, in the order in which programs count them, and those that this task can
 # open: device cgroups hide the others, which programs then do not count.
-gpus='' own_gpus='' hidden=''
+gpus='' modes='' own_gpus='' hidden=''
 gpu() { # BUS_ID DEVICE_FOLDER DEVICE_FILE
-    numa='?'
+    numa='?' compute='' memory=''
     [ ! -r "$2/numa_node" ] || read -r numa <"$2/numa_node"
     gpus="$gpus $1=$numa"
+    # Of AMD's, its first partition has these.
+    [ ! -r "$2/current_compute_partition" ] || read -r compute <"$2/current_compute_partition"
+    [ ! -r "$2/current_memory_partition" ] || read -r memory <"$2/current_memory_partition"
+    [ -z "$compute" ] || modes="$modes $compute${memory:+/$memory}"
     [ -r "$3" ] && own_gpus="$own_gpus,$1" || hidden=1
 }
 if [ "$visible" != - ] || [ "$sample" = 0 ]; then
@@ -128,6 +132,10 @@ if [ "$visible" != - ] || [ "$sample" = 0 ]; then
             [ "$key $value" != 'Device Minor' ] || break
         done <"$folder/information"
         gpu "${folder##*/}" "/sys/bus/pci/devices/${folder##*/}" "/dev/nvidia$minor"
+        # A folder for each instance into which MIG divides it.
+        for instance in "/proc/driver/nvidia/capabilities/gpu$minor"/mig/gi*; do
+            [ ! -d "$instance" ] || modes="$modes MIG"
+        done
     done
     nodes=/sys/class/kfd/kfd/topology/nodes number=0
     while [ -d "$nodes/$number" ]; do
@@ -169,7 +177,7 @@ if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
         esac
     done
     printf 'plumbline-node %s %s\n' "$host" "packages$packages" "$host" "cores$cores" \
-        "$host" "numa$domains" "$host" "gpus$gpus" >&2
+        "$host" "numa$domains" "$host" "gpus$gpus" "$host" "modes$modes" >&2
     fact() {
         if [ -r "$2" ] && read -r value <"$2" 2>/dev/null; then
             printf 'plumbline-host %s %s %s\n' "$host" "$1" "$value" >&2

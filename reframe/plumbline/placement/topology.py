@@ -7,6 +7,7 @@ ReFrame itself and of launchers.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -157,6 +158,28 @@ class Topology:
 
 #: Start of ReFrame's name of a device's architecture -> the runtime of its vendor.
 _VENDORS = {"sm_": "cuda", "gfx": "rocm"}
+
+
+#: The mode of NVIDIA's GPUs that are divided into instances, as a process sees at most one.
+MIG = "MIG"
+
+
+def gpu_mode(modes: Iterable[str]) -> str:
+    """Return how the GPUs of a node are divided, from the mode of each; empty if they are whole.
+
+    >>> gpu_mode(["CPX/NPS4", "CPX/NPS4"]), gpu_mode(["SPX/NPS1", ""]), gpu_mode(["", "MIG"])
+    ('CPX/NPS4', '', 'MIG')
+
+    AMD's are whole as a single compute partition (SPX). The kernel prints UNKNOWN where it cannot
+    tell.
+    """
+    found = sorted(mode for mode in {*modes} if mode and not mode.startswith("UNKNOWN"))
+    return "" if all(mode.startswith("SPX") for mode in found) else "+".join(found)
+
+
+def is_instance(name: str) -> bool:
+    """Return whether a name is of an instance into which MIG divides a GPU: ``a100_1g.5gb``."""
+    return re.search(r"\dg\.\d+gb", name) is not None
 
 
 def _wrong(message: str) -> PlacementError:

@@ -241,6 +241,9 @@ class References:
         variant = case.conditions.get("variant")
         if row.source == SITE and row.conditions.get("variant") != variant:
             return None
+        # A row that states no mode of the GPUs is of whole ones.
+        if row.conditions.get("gpu_mode") != case.conditions.get("gpu_mode"):
+            return None
         stated = [
             (row.toolchain or None, case.environment),
             (row.placement or None, case.placement),

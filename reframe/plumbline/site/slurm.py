@@ -12,6 +12,7 @@ from typing import NamedTuple
 from plumbline.core.errors import Fault
 from plumbline.core.process import capture, is_shell_safe, one_line
 from plumbline.core.text import natural
+from plumbline.placement.topology import is_instance
 
 #: Fields of sinfo(1), "--format": node, partition, sockets, cores of each, threads of each, MiB of
 #: memory, generic resources, features, state, reason. The last may have any character.
@@ -167,10 +168,12 @@ def _default_partition() -> str:
 
 
 def _gpus(gres: str) -> tuple[str, int]:
-    """Return ``("a100", 4)`` for ``gpu:a100:4(S:0-1)``; several types are added, without a name."""
+    """Return ``("a100", 4)`` for ``gpu:a100:4(S:0-1)``; several types are added, with the name of
+    one whose GPUs are parts of one, or else without."""
     found = re.findall(r"(?:^|,)gpu(?::([^:,(]+))??(?::(\d+))?(?=[,(]|$)", gres)
     kinds = {kind for kind, _ in found}
-    return kinds.pop() if len(kinds) == 1 else "", sum(int(count or 1) for _, count in found)
+    named = kinds if len(kinds) == 1 else sorted(filter(is_instance, kinds))[:1]
+    return "".join(named), sum(int(count or 1) for _, count in found)
 
 
 def _shown(what: str) -> list[dict[str, str]] | None:

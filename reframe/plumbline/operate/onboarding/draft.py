@@ -25,7 +25,7 @@ from plumbline.operate.onboarding.modules import Module, Modules, available
 from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, flux, identifier, lsf, pbs
 from plumbline.operate.onboarding.queues import slurm as of_slurm
 from plumbline.placement import placement
-from plumbline.placement.topology import Topology, count_cpus
+from plumbline.placement.topology import MIG, Topology, count_cpus, is_instance
 from plumbline.site import slurm
 
 CONFIRM = "to be confirmed on the machine"
@@ -270,6 +270,8 @@ def _hardware(
     device = {"type": "gpu", "num_devices": gpus} | ({"model": one_line(model)} if model else {})
     devices = [device] if gpus else []
     if inside is None:
+        if is_instance(model):
+            extras["gpu_mode"] = MIG
         return _processor(queue.hardware), devices, extras
     host, seen = one_line(str(inside.get("host"))), _num_gpus(inside)
     for what, known, found in (

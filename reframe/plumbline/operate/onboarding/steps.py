@@ -14,6 +14,7 @@ from plumbline.check import record, session_files
 from plumbline.core import paths
 from plumbline.core.text import pluralize
 from plumbline.operate.onboarding import probing
+from plumbline.placement.topology import MIG
 from plumbline.session import plan
 from plumbline.site import inventory
 from plumbline.site.system import MODELS
@@ -98,6 +99,12 @@ def _of_gpus(partition: dict) -> Iterator[str]:
     """Yield what a partition lacks about its GPUs."""
     gpus = [device for device in partition.get("devices", []) if device.get("type") == "gpu"]
     extras = partition.get("extras", {})
+    if MIG in extras.get("gpu_mode", ""):
+        yield (
+            "extras.gpu_mode: the GPUs are divided into instances (MIG), so none is measured: "
+            "`nvidia-smi -mig 0` as root makes them whole; then remove the entry"
+        )
+        return
     if gpus and not all(device.get("arch") for device in gpus):
         yield (
             "devices: no arch (sm_80, gfx90a), so no GPU is bound: `nvidia-smi "
