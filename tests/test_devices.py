@@ -18,6 +18,7 @@ from plumbline.placement import devices
 from plumbline.placement.binding import BindingError, bind
 from plumbline.placement.placement import lay_out, of_one_node
 from plumbline.placement.topology import PlacementError, Topology
+from test_throttling import OUTSIDE_GROUPS
 
 #: What the tools printed, or print by the format of their source.
 SMI = ROOT / "tests" / "captures" / "smi"
@@ -380,12 +381,13 @@ def test_more_than_four_links(machine: Path) -> None:
     assert [*devices.detect(range(4)).links] == ["gpu-a", "gpu-b", "gpu-c", "gpu-d"]
 
 
-def test_amd_without_rocm_smi(machine: Path) -> None:
+@pytest.mark.parametrize("warning", ["", OUTSIDE_GROUPS])
+def test_amd_without_rocm_smi(warning: str, machine: Path) -> None:
     """From ROCm 7 on, amd-smi replaces rocm-smi."""
     asic, topology = (
         (SMI / f"amd_format_{name}.json").read_text() for name in ("asic", "topology")
     )
-    prints(machine, asic, topo=topology, name="amd-smi")
+    prints(machine, warning + asic, topo=warning + topology, name="amd-smi")
     for bus, cpus in (("0000:05:00.0", "0-1"), ("0000:26:00.0", "2-3")):
         (machine / "pci" / bus).mkdir()
         (machine / "pci" / bus / "local_cpulist").write_text(f"{cpus}\n")

@@ -266,11 +266,18 @@ def test_uncorrected_errors_that_grew() -> None:
 # -- AMD -------------------------------------------------------------------------------------------
 
 
-def amd(*names: str) -> NodeReadings:
+#: What amd-smi of ROCm 6.4 prints before its JSON (amdsmi issue 130; amdsmi_helpers.py).
+OUTSIDE_GROUPS = (
+    "WARNING: User is missing the following required groups: render, video. Please add user to "
+    "these groups.\n"
+)
+
+
+def amd(*names: str, before: str = "") -> NodeReadings:
     moments = ("amd-smi-static", "before"), ("amd-smi", "before"), ("amd-smi", "load-1"), \
         ("amd-smi", "after")  # fmt: skip
     return of("".join(
-        reported((SMI / f"amd_format_{name}.json").read_text(), moment, tool)
+        reported(before + (SMI / f"amd_format_{name}.json").read_text(), moment, tool)
         for name, (tool, moment) in zip(names, moments, strict=False)
     ))  # fmt: skip
 
@@ -321,6 +328,13 @@ def test_the_status_of_a_violation(status: object, names: list[str] | None) -> N
     assert codes(found) == (["device.throttled"] if names else [])
     (device,) = found.devices("n1").values()
     assert device.recorded().get("throttled") == names
+
+
+def test_amd_smi_of_a_user_who_is_not_in_its_groups() -> None:
+    names = ("static", "metric_before", "metric_load", "metric_after")
+    found, warned = amd(*names), amd(*names, before=OUTSIDE_GROUPS)
+    assert found.devices("n1") == warned.devices("n1") != {}
+    assert codes(found) == codes(warned)
 
 
 def test_amd_smi_without_the_bus_ids_shows_nothing() -> None:

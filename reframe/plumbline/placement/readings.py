@@ -268,9 +268,13 @@ def _nvidia(cells: dict[str, str], moment: str) -> GpuReading:
 
 
 def read_json(text: str) -> Any:
-    """Return what a text in JSON has; ``None`` if it is not JSON."""
+    """Return what a text in JSON has; ``None`` if it is not JSON.
+
+    Of a user who is not in the groups video and render, amd-smi of ROCm 6.4 prints a warning before
+    it (amdsmi_helpers.py, check_required_groups).
+    """
     try:
-        return json.loads(text)
+        return json.JSONDecoder().raw_decode(re.sub(r"^[^\[{]+", "", text))[0]
     except (ValueError, RecursionError):
         return None
 
