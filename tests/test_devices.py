@@ -13,11 +13,12 @@ import yaml
 from conftest import ROOT
 from plumbline.check import tasks
 from plumbline.check.outcomes import Refused, Skip
+from plumbline.check.parameters import DEFAULT
 from plumbline.check.placed import Placed
 from plumbline.placement import devices
 from plumbline.placement.binding import BindingError, bind
 from plumbline.placement.placement import lay_out, of_one_node
-from plumbline.placement.topology import PlacementError, Topology
+from plumbline.placement.topology import Topology
 from test_throttling import OUTSIDE_GROUPS
 
 #: What the tools printed, or print by the format of their source.
@@ -154,12 +155,17 @@ def test_gpus_in_mig_mode(machine: Path) -> None:
     assert extras["gpu_mode"] == "MIG"
     topology = Topology.of_partition(PROCESSOR, found, extras)
     assert "per-gpu" in of_one_node(topology)
-    partition = SimpleNamespace(extras=extras, fullname="s:p")
+    partition = SimpleNamespace(
+        extras=extras, fullname="s:p", processor=SimpleNamespace(info=PROCESSOR),
+        devices=[SimpleNamespace(info=found[0])],
+    )  # fmt: skip
     (gpu, _), (host,) = lay_out("per-gpu", topology), lay_out("host-to-host", topology)
     tasks.check_gpus(partition, host)
-    with pytest.raises(PlacementError) as refusal:
-        tasks.check_gpus(partition, gpu)
-    assert refusal.value.code == "placement.mig"
+    check = Mock(current_partition=partition, layout=gpu)
+    check.skip_case = lambda reason, code: Placed.skip_case(check, reason, code)
+    with pytest.raises(Skip) as end:
+        Placed.arrange(check)
+    assert end.value.code == "placement.mig"
 
 
 #: GPUs and bus ids of two MI300A in TPX, as rocm-smi printed them (CHANGELOG of rocm_smi_lib 6.1.1,
@@ -199,8 +205,11 @@ def test_partitions_of_amds_gpus(compute, memory, mode, buses: list[str], machin
     partition = SimpleNamespace(extras=extras, fullname="s:p")
     (layout, *_), (host,) = lay_out("per-gpu", topology), lay_out("one-core", topology)
     tasks.check_gpus(partition, layout)
-    assert tasks.gpu_mode_of(partition, layout) == (mode or "")
-    assert tasks.gpu_mode_of(partition, host) == ""
+    for placed, conditions in ((layout, {"gpu_mode": mode} if mode else {}), (host, {})):
+        check = Mock(current_partition=partition, layout=placed, active_variant=DEFAULT)
+        check.conditions, check.env_vars, check.found.env_vars = {}, {}, {}
+        Placed.apply_variant(check)
+        assert check.conditions == conditions
 
 
 #: PCI buses of four GPUs in the order of the kernel, of which rocm-smi's is the reverse
