@@ -206,6 +206,20 @@ def test_a_healthy_repeat_refutes_the_first_value(more, named):
     assert who(found(group)) == ({("node", ("n007",))} if named else set())
 
 
+@pytest.mark.parametrize("figures", [1, 4])
+def test_nodes_of_which_a_part_is_measured_each_night_are_screened(figures: int):
+    """None on two successive nights."""
+    groups = Fleet(79, nodes=120, nights=60, slow={("n007",): (30, 0.1)}).figures(figures)
+    for group in groups:
+        group.values = {
+            (night, unit): rows for (night, unit), rows in group.values.items()
+            if (int(night) + int(unit[0][1:])) % 3 == 0
+        }  # fmt: skip
+    (one,) = screen(groups).flagged
+    assert (one.name, one.until) == (("n007",), None)
+    assert one.size == pytest.approx(0.1, abs=0.02)
+
+
 def test_a_fixed_node_recovers_and_can_be_flagged_again():
     fleet = Fleet(12, nights=30, noise=0.01, slow={("n010",): (8, 0.10)})
     group = fleet.values()

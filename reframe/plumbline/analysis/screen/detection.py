@@ -295,11 +295,14 @@ def floor_of(values: list[float]) -> float:
 def steps_of(residual: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float]:
     """Return differences as wide as the noise, and how many independent ones each is worth.
 
-    They are of successive nights, which do not contain the units' levels; of a single night they
-    are the values, whose noise includes them.
+    They are of successive values of a unit, which do not contain the units' levels; of a single
+    night they are the values, whose noise includes them.
     """
     if len(residual) == 1:
         return residual / np.sqrt(factors), 1.0
+    # Where a part of the nodes is measured each night, none may be on two successive ones.
+    measured = np.argsort(np.isnan(residual), axis=0, kind="stable")
+    residual, factors = (np.take_along_axis(one, measured, axis=0) for one in (residual, factors))
     # Successive differences share a value: of many, three are worth two.
     count = len(residual) - 1
     steps = np.diff(residual, axis=0) / np.sqrt(factors[1:] + factors[:-1])
