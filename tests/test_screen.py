@@ -220,6 +220,16 @@ def test_nodes_of_which_a_part_is_measured_each_night_are_screened(figures: int)
     assert one.size == pytest.approx(0.1, abs=0.02)
 
 
+@pytest.mark.parametrize("others", [0, 5])
+def test_a_node_that_is_measured_alone_or_with_slow_ones_has_not_recovered(others: int):
+    slow = {(f"n{number:03d}",): (10, 0.1) for number in range(1 + others)}
+    group = Fleet(81, nodes=40, nights=16, noise=0.01, slow=slow).values()
+    group.values = {
+        at: rows for at, rows in group.values.items() if int(at[0]) < 12 or at[1] in slow
+    }
+    assert {flag.name for flag in found(group).now} == {*slow}
+
+
 def test_a_fixed_node_recovers_and_can_be_flagged_again():
     fleet = Fleet(12, nights=30, noise=0.01, slow={("n010",): (8, 0.10)})
     group = fleet.values()

@@ -178,7 +178,9 @@ def fit(table: FigureTable, out: np.ndarray, known: np.ndarray) -> Model:
     values, factors, kinds, floor = table.values, table.factors, table.kinds, table.floor
     peers = np.where(out, np.nan, values)
     common, count = common_mode(peers, kinds, passes=2)
-    residual = values - common[:, kinds]
+    # What was measured alone, or only with slow ones, is compared with nothing.
+    others = count[:, kinds] - np.isfinite(peers)
+    residual = np.where(others > 0, values - common[:, kinds], np.nan)
     steps, worth = steps_of(peers - common[:, kinds], factors)
     noise, freedom = noise_of(steps, worth, floor)
     scale, freedoms = _by_others(steps, worth, count, noise, freedom, floor)

@@ -163,8 +163,10 @@ class Tracker:
             first = max(0, spell.flagged - MEMORY + 1)
             table = self.unexplained(slice(first, end + 1))
             others = np.where(self.known[first : end + 1], np.nan, table.values)
-            common, _ = detection.common_mode(others, table.kinds, passes=2)
-            residual = table.values[:, spell.unit] - common[:, table.kinds[spell.unit]]
+            common, count = detection.common_mode(others, table.kinds, passes=2)
+            kind = table.kinds[spell.unit]
+            alone = count[:, kind] == 0
+            residual = np.where(alone, np.nan, table.values[:, spell.unit] - common[:, kind])
             slow = residual[spell.flagged - first :]
             spell.size = float(spell.expected - np.nanmedian(slow))
             if spell.size > 0:
