@@ -230,6 +230,19 @@ def test_a_node_that_is_measured_alone_or_with_slow_ones_has_not_recovered(other
     assert {flag.name for flag in found(group).now} == {*slow}
 
 
+def test_nodes_of_two_systems_with_one_name_are_two():
+    """Only that of the first is slow."""
+    first, second = (
+        Fleet(seed, nodes=200, nights=20, slow=slow).figures(4)
+        for seed, slow in ((90, {("n007",): (15, 0.08)}), (1090, {}))
+    )
+    for number, group in enumerate([*first, *second]):
+        group.system, group.label = ("one", "two")[number // 4], f"figure {number}"
+    (one,) = screen([*first, *second]).flagged
+    assert one.systems == {"one"}
+    assert {*one.evidence} <= {group.label for group in first}
+
+
 def test_a_fixed_node_recovers_and_can_be_flagged_again():
     fleet = Fleet(12, nights=30, noise=0.01, slow={("n010",): (8, 0.10)})
     group = fleet.values()

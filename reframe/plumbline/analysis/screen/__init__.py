@@ -133,7 +133,7 @@ def screen(
     ordered = sorted(every, key=natural)
     row = {night: number for number, night in enumerate(ordered)}
     found = Screening(ordered)
-    together = _combinable([cells.units for _, cells in measured])
+    together = _combinable([(group.system, cells.units) for group, cells in measured])
     # Figures that are combined count as one more.
     rate = detection.RATE / max(_judged(measured, of_pairs) + len(together), 1)
     about = ordered, switches or {}, rate
@@ -287,19 +287,19 @@ def _run(part: units.UnitGroup) -> units.UnitGroup:
     return part
 
 
-def _combinable(figures: list[list[tuple[str, ...]]]) -> list[set[int]]:
-    """Return the numbers of the figures to combine: those of nodes, and those of GPUs, if enough of
-    them have several.
+def _combinable(figures: list[tuple[str, list[tuple[str, ...]]]]) -> list[set[int]]:
+    """Return the numbers of the figures to combine: those of the nodes of a system, and those of
+    its GPUs, if enough of them have several. Nodes of two systems may have one name.
 
-    :arg figures: the units of each.
+    :arg figures: the system and the units of each.
     """
-    found: dict[bool, set[int]] = defaultdict(set)
-    numbers: dict[bool, Counter[tuple[str, ...]]] = defaultdict(Counter)
-    for number, of in enumerate(figures):
+    found: dict[tuple[str, bool], set[int]] = defaultdict(set)
+    numbers: dict[tuple[str, bool], Counter[tuple[str, ...]]] = defaultdict(Counter)
+    for number, (system, of) in enumerate(figures):
         if len(of) >= combination.PEERS:
-            of_gpus = any(len(unit) > 1 for unit in of)
-            found[of_gpus].add(number)
-            numbers[of_gpus].update(of)
+            kind = system, any(len(unit) > 1 for unit in of)
+            found[kind].add(number)
+            numbers[kind].update(of)
     return [
         listed
         for kind, listed in found.items()
