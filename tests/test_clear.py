@@ -15,6 +15,7 @@ import pytest
 from conftest import fault_of
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.analysis import clear
+from plumbline.analysis.screen import detection
 from plumbline.history.rows import NodeRow
 from plumbline.operate import clear as operating
 from plumbline.operate import sweep as sweeps
@@ -112,6 +113,16 @@ def test_its_slow_nights_are_not_its_usual_ones(fleet: Fleet):
     fleet.measure(67, "n003", 0.0, repeats=5)
     done, (found,) = fleet.clear("n003")
     assert done.code == 0, found
+
+
+def test_what_was_slow_on_all_of_the_last_nights_is_not_usual(fleet: Fleet):
+    """As fast as its peers now, and slower than it was before."""
+    fleet.levels["n003"] = 0.08
+    weeks = 6 + detection.MEMORY
+    fleet.weeks(weeks, n003=(4, 0.08))
+    fleet.measure(7 * weeks, "n003", 0.08, repeats=5)
+    done, (found,) = fleet.clear("n003")
+    assert (done.code, {row["nights"] for row in found["figures"]}) == (1, {4})
 
 
 def test_none_of_several_slow_spells_is_usual(fleet: Fleet):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import itertools
 import json
 import shutil
@@ -16,6 +17,7 @@ from conftest import Done, asked
 from fleet import Fleet, Racks
 from plumbline.analysis.screen import (
     Group,
+    chosen,
     detection,
     nights,
     of_file,
@@ -206,6 +208,16 @@ def test_a_healthy_repeat_refutes_the_first_value(more, named):
     assert who(found(group)) == ({("node", ("n007",))} if named else set())
 
 
+@pytest.mark.parametrize("others", [0, 5])
+def test_a_node_that_is_measured_alone_or_with_slow_ones_has_not_recovered(others: int):
+    slow = {(f"n{number:03d}",): (10, 0.1) for number in range(1 + others)}
+    group = Fleet(81, nodes=40, nights=16, noise=0.01, slow=slow).values()
+    group.values = {
+        at: rows for at, rows in group.values.items() if int(at[0]) < 12 or at[1] in slow
+    }
+    assert {flag.name for flag in found(group).now} == {*slow}
+
+
 @pytest.mark.parametrize("figures", [1, 4])
 def test_nodes_of_which_a_part_is_measured_each_night_are_screened(figures: int):
     """None on two successive nights."""
@@ -218,16 +230,6 @@ def test_nodes_of_which_a_part_is_measured_each_night_are_screened(figures: int)
     (one,) = screen(groups).flagged
     assert (one.name, one.until) == (("n007",), None)
     assert one.size == pytest.approx(0.1, abs=0.02)
-
-
-@pytest.mark.parametrize("others", [0, 5])
-def test_a_node_that_is_measured_alone_or_with_slow_ones_has_not_recovered(others: int):
-    slow = {(f"n{number:03d}",): (10, 0.1) for number in range(1 + others)}
-    group = Fleet(81, nodes=40, nights=16, noise=0.01, slow=slow).values()
-    group.values = {
-        at: rows for at, rows in group.values.items() if int(at[0]) < 12 or at[1] in slow
-    }
-    assert {flag.name for flag in found(group).now} == {*slow}
 
 
 def test_nodes_of_two_systems_with_one_name_are_two():
@@ -727,8 +729,8 @@ def test_an_outlier_of_one_night_flags_no_pair_and_no_node():
     """Nor does it one of many nights later, if the pair is healthy otherwise."""
     machine = Racks(7, nights=6)
     groups = machine.groups()
-    for group, chosen in zip(groups, (("2", "4"), ("3",)), strict=True):
-        for night in chosen:
+    for group, some in zip(groups, (("2", "4"), ("3",)), strict=True):
+        for night in some:
             at = next(at for at in group.pairs if at[0] == night)
             group.pairs[at][0] *= 0.6
     screening = screen(groups, machine.racks)
@@ -1145,13 +1147,17 @@ def test_a_retest_belongs_to_the_night_of_the_session_before():
 # -- the history ----------------------------------------------------------------------------
 
 
-def remember(results, fleet: Fleet, location: str = "") -> list[str]:
+def remember(results, fleet: Fleet, location: str = "", first: str = "2026-11-01") -> list[str]:
     """Sessions of a check that ReFrame distributed over the nodes, or, with ``at``, of one that
-    measures pairs of nodes in one job; gives their names."""
+    measures pairs of nodes in one job; gives their names.
+
+    :arg first: day of the first night.
+    """
     made = []
     group = fleet.pairs() if location else fleet.values()
     for night in range(fleet.nights):
-        session = f"202611{night + 1:02d}T220000Z-{night:06x}"
+        day = datetime.date.fromisoformat(first) + datetime.timedelta(days=night)
+        session = f"{day:%Y%m%d}T220000Z-{night:06x}"
         values = {unit: rows for (of, unit), rows in
                   (group.pairs if location else group.values).items()
                   if of == f"{night}"}  # fmt: skip
@@ -1162,18 +1168,18 @@ def remember(results, fleet: Fleet, location: str = "") -> list[str]:
                 for unit, rows in values.items()
                 if location or unit == (nodes[0],)
             ]
-            lines.append(measured(session, night, nodes, foms))
+            lines.append(measured(session, nodes, foms))
         write(results, lines, plan(session, [], system="big"))
         made.append(session)
     return made
 
 
-def measured(session: str, night: int, nodes: list[str], foms: list[dict]) -> dict:
+def measured(session: str, nodes: list[str], foms: list[dict]) -> dict:
     """The record of a case on one node, or on all."""
     of = nodes[0] if len(nodes) == 1 else "all"
     return case(
         session,
-        f"2026-11-{night + 1:02d}T22:00:10Z",
+        f"{session[:4]}-{session[4:6]}-{session[6:8]}T22:00:10Z",
         system="big",
         environment="gcc",
         case=f"{of} @big:cpu+gcc",
@@ -1288,7 +1294,7 @@ def test_the_settings_of_a_night_are_not_those_of_all_nights(tmp_path):
         path.write_text("".join(dumps(fields) + "\n" for fields in kept))
     foms = [figure(1.0, metric="seconds", better="neither")]
     earlier = made[1].replace("T22", "T21")
-    write(tmp_path, [measured(earlier, 1, ["n001"], foms)], plan(earlier, [], system="big"))
+    write(tmp_path, [measured(earlier, ["n001"], foms)], plan(earlier, [], system="big"))
     done = command("--from", tmp_path, "--format", "json")
     assert (done.code, json.loads(done.out)) == (0, []), done.output
     with History(tmp_path) as history:
@@ -1310,6 +1316,61 @@ def test_an_accepted_setting_is_no_difference_and_no_peer(monkeypatch):
     assert [one.name for one in settings.differing([record], "1")] == [("n4",)]
 
 
+def test_a_node_that_has_been_slow_for_longer_than_the_last_nights_is_still_flagged(tmp_path):
+    """Until it is measured as healthy, as the other one was."""
+    slow = {("n003",): (12, 0.15), ("n007",): (12, 0.15)}
+    fleet = Fleet(62, nodes=24, nights=18 + detection.MEMORY, noise=0.01, slow=slow)
+    values = fleet.values()
+    for (night, unit), rows in values.values.items():
+        if unit == ("n003",) and int(night) >= fleet.nights - 4:
+            rows[0] /= 1 - 0.15
+    fleet.values = lambda: values
+    made = remember(tmp_path, fleet, first="2026-08-01")
+    done = command("--from", tmp_path, "--format", "json")
+    (one,) = json.loads(done.out)
+    assert (done.code, one["node"], one["until"]) == (1, "n007", None)
+    # The first of its slow nights that was read, and the last one before it that was.
+    assert made[12] <= one["since"] < made[18]
+    (before,) = (name for name in made if name in one["note"])
+    assert before < made[12]
+    with History(tmp_path) as history:
+        state = SystemState("big", history.sessions()[-1], [], None, [])
+        slow_now = of_system(history, state, Selection()).now
+    assert [flag.fields() for flag in slow_now] == [one]
+    assert command(made[11], "--from", tmp_path).code == 0
+
+
+def test_a_node_that_is_not_measured_any_more_is_not_listed():
+    group = Fleet(62, nodes=24, nights=20 + detection.MEMORY, slow={("n007",): (12, 0.15)}).values()
+    left = dict(group.values)
+    for last, until in ((19, "19"), (20, None)):
+        group.values = {
+            (night, unit): rows for (night, unit), rows in left.items()
+            if unit != ("n007",) or int(night) <= last
+        }  # fmt: skip
+        (one,) = found(group).flagged
+        assert (one.name, one.until) == (("n007",), until)
+
+
+@pytest.mark.parametrize("parts", [1, 7])
+def test_fewer_of_the_older_nights_are_used(parts: int):
+    """Of sweeps of a seventh of the nodes each night, as many as have half of the nodes."""
+    first = datetime.date(2026, 1, 1)
+    days = [f"{first + datetime.timedelta(days=day):%Y%m%dT220000Z}-000000" for day in range(365)]
+    units = {name: range(day % parts, 70, parts) for day, name in enumerate(days)}
+    used = sorted(chosen(units))
+    assert used[-detection.MEMORY :] == days[-detection.MEMORY :]
+    older = used[: -detection.MEMORY]
+    assert older[:8] == days[:8] and len(older) <= 8 + 14 * -(-parts // 2)
+    for begin in range(64, 256, 64):
+        measured = {unit for name in older if name in days[begin : begin + 64]
+                    for unit in units[name]}  # fmt: skip
+        assert len(measured) >= 35
+    # Tomorrow the same nights are used, but for those at the ends of spans of time.
+    later = chosen({name: units[name] for name in days[:-1]})
+    assert len(later ^ {*used}) <= 10
+
+
 def test_pairs_of_the_history_flag_the_node(tmp_path):
     fleet = Fleet(61, nodes=40, nights=2, noise=0.01, slow={("n007",): (1, 0.15)})
     remember(tmp_path, fleet, location="pairs")
@@ -1325,7 +1386,7 @@ def test_a_slow_pair_of_three_samples_is_flagged_by_the_report_too(tmp_path):
     foms = [figure(value, samples=[value] * 3, location=":".join(unit))
             for (_, unit), (value,) in fleet.pairs().pairs.items()]  # fmt: skip
     session = "20261101T220000Z-000000"
-    write(tmp_path, [measured(session, 0, fleet.names, foms)], plan(session, [], system="big"))
+    write(tmp_path, [measured(session, fleet.names, foms)], plan(session, [], system="big"))
     with History(tmp_path) as history:
         state = SystemState("big", history.sessions()[-1], [], None, [])
         found = screen_history(history, Selection()), of_system(history, state, Selection())
@@ -1406,5 +1467,5 @@ def test_a_size_that_is_no_longer_measured_is_not_screened():
     groups = of_series([of(0, *night[:2]), of(1, *night[:2]), of(8, *night, better="higher")])
     assert [group.label.split()[-2] for group in groups] == ["0", "8"]
     # Nor does one after the session that is asked for.
-    (group,) = of_series([of(0, night[0]), of(1, *night[:2])], last=night[0])
+    (group,) = of_series([of(0, night[0]), of(1, *night[:2])], night[:1])
     assert group.label.split()[-2] == "0"

@@ -200,6 +200,12 @@ class History:
         """Return the checks of each system with measurements, sorted."""
         return [Measured(*row) for row in self.fetch(statements.CHECKS, select, flat=True)]
 
+    def units(self, select: Selection = ALL) -> dict[str, list[int]]:
+        """Return the sessions that measured single nodes, or pairs of nodes, in order, each with
+        numbers of these nodes."""
+        more = statements.OF_UNITS
+        return dict(self.fetch(statements.UNITS, select, flat=True, more=more))
+
     def of_units(self, select: Selection = ALL) -> list[Series]:
         """Return the series of single nodes and of pairs of nodes, sorted by key and without
         samples: of those, screening can tell which is slow."""

@@ -64,6 +64,13 @@ AND (system, "check") IN (SELECT unnest($of_systems), unnest($of_checks))
 OF_UNITS = """
 AND (node != '' OR NOT contains(nodes, ',') OR contains(location, ':'))
 """
+#: What each session measured so: numbers of the nodes.
+UNITS = f"""
+SELECT session, list(DISTINCT hash(unit)) FROM (
+    SELECT session, unnest(string_split(nodes, ',')) AS unit
+    FROM (SELECT DISTINCT session, nodes FROM flat WHERE {MEASUREMENTS} AND WANTED))
+GROUP BY session ORDER BY session
+"""
 #: The texts of values, of which few are different, have a number too: DuckDB returns a new text for
 #: each row.
 TEXTS = f"""

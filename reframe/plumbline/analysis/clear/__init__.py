@@ -127,7 +127,8 @@ def clear_node(
     marked = _marked(found, node, wanted)
     tonight = _night_of(marked, first)
     cutoff = f"{_start(first) - datetime.timedelta(days=DAYS):%Y%m%dT%H%M%S}"
-    groups = [_few(group, node, {*aside} - {node}) for group in of_series(marked)]
+    used = screen.chosen(history.units(select)) | {NOW}
+    groups = [_few(group, node, {*aside} - {node}) for group in of_series(marked, used)]
     slow = _slow_nights(groups, node)
     rows, figures = [], []
     for group in groups:
@@ -243,7 +244,7 @@ def _slow_nights(groups: list[Group], node: str) -> list[tuple[str, str]]:
     ]
     return [
         (flag.since, flag.until or NOW)
-        for flag in screen.screen(earlier).flagged
+        for flag in screen.screen(earlier, sampled=True).flagged
         if flag.name[0] == node and flag.kind in ("node", "gpu")
     ]
 
@@ -261,14 +262,18 @@ def _figure(
     place = unit[1:]
     units = [unit, *sorted({u for _, u in group.values if u[1:] == place and u != unit})]
     ordered = sorted({night for night, _ in group.values if night != NOW})
+    healthy = [night for night in ordered if night < (before or NOW)
+               and not any(first <= night <= last for first, last in slow)]  # fmt: skip
+    own = healthy[-detection.MEMORY :]
+    # Older nights are only used where the last ones were slow.
+    begin = min([*own, *ordered[-detection.MEMORY :]], default="")
+    ordered = [night for night in ordered if night >= begin]
     row, column = ({name: n for n, name in enumerate(names)} for names in (ordered, units))
     cells: dict[tuple[int, int], list[float]] = {}
     for (night, of), listed in group.values.items():
-        if night == NOW or of not in column:
+        if night not in row or of not in column:
             continue
-        if of == unit and (
-            night >= (before or NOW) or any(first <= night <= last for first, last in slow)
-        ):
+        if of == unit and night not in own:
             continue
         cells[row[night], column[of]] = [sign * math.log(value) for value in listed]
     values, factors = repeats.combine(cells, len(ordered), len(units))

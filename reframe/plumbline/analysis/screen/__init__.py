@@ -18,9 +18,9 @@ from plumbline.analysis.screen.finding import Flag
 from plumbline.analysis.screen.input import (
     Group,
     by_name,
+    chosen,
     is_of,
     joined,
-    last_of,
     nights,
     nights_of,
     nodes_of,
@@ -34,7 +34,7 @@ from plumbline.core import pool
 from plumbline.core.errors import Fault
 from plumbline.core.text import natural, pluralize, shorten, suggest
 from plumbline.history.history import History
-from plumbline.history.series import Selection
+from plumbline.history.series import Selection, Series
 from plumbline.reference.waivers import Waiver
 
 __all__ = [
@@ -42,14 +42,15 @@ __all__ = [
     "Group",
     "Screening",
     "by_name",
+    "chosen",
     "is_of",
-    "last_of",
     "nights",
     "nights_of",
     "nodes_of",
     "of_file",
     "of_series",
     "of_topology",
+    "read",
     "screen",
     "screen_history",
 ]
@@ -61,6 +62,9 @@ NOTHING = (
     "{}: no values of single nodes, GPUs or pairs of nodes: docs/screening.md lists what can be "
     "screened"
 )
+
+#: Note of what became slow on a night of which not all nights around it were read.
+_BEGAN = "it became slow after {}: of the nights of that time, only some are read"
 
 
 @dataclass
@@ -118,6 +122,7 @@ def screen(
     groups: Iterable[Group],
     switches: dict[str, str] | None = None,
     all_suspects: bool = False,
+    sampled: bool = False,
 ) -> Screening:
     """Screen groups of peers, night by night, each from what was known then.
 
@@ -126,12 +131,15 @@ def screen(
     :arg switches: node -> its switch, if known.
     :arg all_suspects: return the suspects of every night, and those first flagged, as
         ``(kind, name, night)``; for simulations.
+    :arg sampled: whether the nights before the last :data:`~detection.MEMORY` are some of many
+        (:func:`chosen`): they date no change, and have no messages.
     """
     measured, of_pairs = _taken(groups)
     every = {night for _, cells in measured for night in cells.nights}
     every |= {night for group in of_pairs for night, _ in group.pairs}
     ordered = sorted(every, key=natural)
     row = {night: number for number, night in enumerate(ordered)}
+    first = max(len(ordered) - detection.MEMORY, 0) if sampled else 0
     found = Screening(ordered)
     together = _combinable([(group.system, cells.units) for group, cells in measured])
     # Figures that are combined count as one more.
@@ -146,7 +154,8 @@ def screen(
             found.sure |= screening.sure
             found.fell |= screening.fell
             found.lacking |= screening.lacking
-        found.messages += [line for line in screening.messages if line not in found.messages]
+        found.messages += [line for number, line in screening.messages
+                           if number >= first and line not in found.messages]  # fmt: skip
         for count in screening.few:
             found.few.setdefault(count, []).append(screening.group.label)
         for flag in screening.flagged:
@@ -163,6 +172,10 @@ def screen(
         (flag for listed in flags.values() for flag in listed),
         key=lambda flag: (row[flag.night], -flag.confidence, flag.kind, flag.name),
     )
+    for flag in found.flagged:
+        if 0 < row[flag.since] < first:
+            began = _BEGAN.format(ordered[row[flag.since] - 1])
+            flag.note = "; ".join(filter(None, [flag.note, began]))
     known = {(flag.kind, flag.name) for flag in found.now}
     found.suspects = [
         who for who in sorted(suspects, key=lambda s: suspects[s]) if who not in known
@@ -186,20 +199,22 @@ def screen_history(
     :arg accepted: waivers; what they cover today has its waiver.
     :raises Fault: if such a session is not selected, or nothing has peers.
     """
-    series = history.series(select, samples=False)
-    known = {session for item in series for session in item.sessions.tolist()}
+    rows = history.sessions(select)
+    known = {row.session for row in rows}
     if unknown := [session for session in sessions if session not in known]:
         raise Fault(
             f"no session {unknown[0]!r} in the history, or none of it is selected; "
             f"{suggest(unknown[0], sorted(known, reverse=True))}",
             code="history.unknown-session",
         )
+    now = datetime.datetime.now(datetime.timezone.utc)
+    ahead = {row.session for row in rows if row.is_ahead(now)}
+    series = read(history, select, ahead, max(sessions, default=""))
+    night_of = nights_of(series)
+    sessions = sessions or [max(night_of, default="")]
     if switches is None:
         switches = by_name({item.key.system for item in series}, nodes_of(series))
-    now = datetime.datetime.now(datetime.timezone.utc)
-    ahead = {row.session for row in history.sessions(select) if row.is_ahead(now)}
-    sessions = sessions or [last_of(series, ahead)]
-    found = screen(of_series(series, max(sessions)), switches)
+    found = screen(of_series(series), switches, sampled=True)
     if not found.nights:
         raise Fault(NOTHING.format("the history"), code="history.no-peers")
     if skipped := sorted(name for name in ahead if name > max(sessions)):
@@ -207,13 +222,27 @@ def screen_history(
             f"{pluralize(len(skipped), 'session')} in the future not judged, a clock was wrong: "
             f"{shorten(skipped, 2)}"
         )
-    night_of = nights_of(series)
     shown = {night_of.get(session) for session in sessions}
     found.flagged = [flag for flag in found.flagged if flag.until is None or flag.night in shown]
     found.flagged += settings.of_night(history, select, night_of, found.nights[-1])
     for flag in found.flagged:
         flag.waive(accepted)
     return found
+
+
+def read(
+    history: History, select: Selection, ahead: Collection[str], last: str = ""
+) -> list[Series]:
+    """Return what was measured of single nodes and of pairs, on the nights to use.
+
+    :arg ahead: sessions in the future, as a clock was wrong: they count only if all are.
+    :arg last: the newest session to use; by default the last of all.
+    """
+    units = history.units(select)
+    last = last or max(units.keys() - ahead, default=max(units, default=""))
+    used = chosen({name: of for name, of in units.items() if name <= last})
+    # Without a session, those of all nights would be selected.
+    return history.of_units(replace(select, sessions=tuple(sorted(used)))) if used else []
 
 
 def _taken(groups: Iterable[Group]) -> tuple[list[tuple[Group, Cells]], list[Group]]:

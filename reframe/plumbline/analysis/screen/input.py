@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,12 @@ from plumbline.history.series import Key, Series
 
 #: Hours within which sessions belong to one night, such as a retest.
 NIGHT_HOURS = 12
+
+#: Of the nights before the last :data:`MEMORY`, so many of the first are used, and of the others so
+#: many for each doubling of their age, or a few more: 22 in a year, with which screening takes a
+#: third longer. The first ones show what a node was like that has been slow nearly as long as the
+#: history.
+_FIRST, _EACH = 8, 4
 
 #: Samples whose median does not follow a single outlier.
 STEADY = 3
@@ -152,14 +158,41 @@ class _Reader:
         return tuple(sorted(names, key=natural))
 
 
-def of_series(found: Iterable[Series], last: str = "") -> Iterator[Group]:
+def chosen(units: Mapping[str, Iterable[int]]) -> set[str]:
+    """Return the sessions to use: those of the last :data:`MEMORY` nights, and of some before them,
+    the fewer the older. These show what a node was like that has been slow for longer.
+
+    :arg units: of each session, numbers of the nodes that it measured.
+    """
+    night_of = nights(units)
+    measured: dict[str, set[int]] = collections.defaultdict(set)
+    for session, night in night_of.items():
+        measured[night].update(units[session])
+    ordered = [*measured]
+    blocks: dict[tuple[int, int], list[str]] = collections.defaultdict(list)
+    for place, night in enumerate(ordered[:-MEMORY]):
+        # Counted from the first night, so that the next nights choose the same.
+        length = 1 if place < _FIRST else 1 << int(math.log2((len(ordered) - place) / _EACH))
+        blocks[length, place // length].append(night)
+    kept = {*ordered[-MEMORY:]}
+    for block in blocks.values():
+        missing = set[int]().union(*(measured[night] for night in block))
+        # A sweep of a part of the nodes each night needs several.
+        half = len(missing) // 2
+        while len(missing) > half:
+            best = max(block, key=lambda night: len(measured[night] & missing))
+            kept.add(best)
+            missing -= measured[best]
+    return {session for session, night in night_of.items() if night in kept}
+
+
+def of_series(found: Iterable[Series], sessions: Collection[str] | None = None) -> Iterator[Group]:
     """Yield the groups of peers of a history, figure by figure, as they need much memory.
 
     Of the sizes that a figure had on its last night, the one most sensitive to a slow node is used:
     the smallest of a latency, the largest of a bandwidth.
 
-    :arg last: the newest session to use; all if empty. Only the nights before it that a judgement
-        looks back to are used.
+    :arg sessions: those to use; all if ``None``.
     """
     found = [series for series in found if series.better != "neither"]
     night_of = nights_of(found)
@@ -168,10 +201,8 @@ def of_series(found: Iterable[Series], last: str = "") -> Iterator[Group]:
         key = series.key
         by_figure[(key.system, key.partition, key.environment, key.check, key.metric, key.placement,
                    key.conditions, series.better)].append(series)  # fmt: skip
-    latest = sorted({night for session, night in night_of.items() if not last or session <= last})
-    kept = {*latest[-MEMORY:]}
-    night_of = {session: night for session, night in night_of.items()
-                if night in kept and (not last or session <= last)}  # fmt: skip
+    if sessions is not None:
+        night_of = {name: night for name, night in night_of.items() if name in sessions}
     for figure, listed in by_figure.items():
         size = _size_of(listed, night_of)
         groups: dict[_Key, Group] = {}
@@ -319,15 +350,6 @@ def nights_of(found: Iterable[Series]) -> dict[str, str]:
     neither higher nor lower are not, and begin no night."""
     return nights(session for series in found if series.better != "neither"
                   for session in series.sessions.tolist())  # fmt: skip
-
-
-def last_of(found: Iterable[Series], ahead: Collection[str]) -> str:
-    """Return the newest session with a figure that is screened.
-
-    :arg ahead: sessions in the future, as a clock was wrong: they count only if all are.
-    """
-    names = nights_of(found).keys()
-    return max(names - ahead, default=max(names, default=""))
 
 
 def of_topology(path: Path) -> dict[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -154,8 +156,14 @@ class PairGroup(PeerGroup):
             self.suspects += [
                 (row, ("link", link), losses[link].p) for link in suspects if link not in slow
             ]
+        self.last(active)
+
+    def last(self, active: Mapping[Any, LastingFlag]) -> None:
+        """Set what lasts on the last night: what was slow until it was measured last, unless that
+        is too long ago to tell."""
         for spell in active.values():
-            spell.flag.until = None
+            if self.row[spell.flag.until or ""] >= len(self.nights) - detection.MEMORY:
+                spell.flag.until = None
 
     def healthy(self, row: int, pair: Name) -> bool:
         """Return whether the pairs within racks flagged neither node of a pair by then."""
@@ -266,5 +274,4 @@ class PairGroup(PeerGroup):
                     active[ends] = LastingFlag(flag, size)
                 elif slow.suspect[k]:
                     self.suspects.append((row, ("pair", pair), p))
-        for spell in active.values():
-            spell.flag.until = None
+        self.last(active)

@@ -157,6 +157,10 @@ class Tracker:
     def redate(self) -> None:
         """Date the starts again, with all nights."""
         for spell in self.spells:
+            measured = np.isfinite(self.table.values[:, spell.unit])
+            if spell.until is None and not measured[-MEMORY:].any():
+                # It is not measured any more, as after it was removed.
+                spell.until = int(max(np.flatnonzero(measured), default=spell.flagged))
             end = spell.until if spell.until is not None else len(self.known) - 1
             if end <= spell.flagged:
                 continue

@@ -58,7 +58,7 @@ class PeerGroup:
     """The screening of one group; ``run`` of its kinds screens all nights.
 
     :ivar flagged: the slow units. :ivar suspects: night, kind and name, and p-value of others.
-    :ivar messages: what could not be judged, and why.
+    :ivar messages: what could not be judged, and why, each with its row.
     :ivar few: numbers of peers that are too few on the last night.
     :ivar judged: number of values that were compared.
     :ivar sure: whether the last night was judged. :ivar fell: whether too many of it fell at once.
@@ -72,16 +72,17 @@ class PeerGroup:
         self.floor = detection.floor_of([v for rows in group.pairs.values() for v in rows])
         self.flagged: list[Flag] = []
         self.suspects: list[tuple[int, tuple[str, Name], float]] = []
-        self.messages: list[str] = []
+        self.messages: list[tuple[int, str]] = []
         self.few: list[str] = []
         self.judged = 0
         self.sure = False
         self.fell = False
         self.lacking = False
 
-    def report(self, line: str) -> None:
-        """Add a message."""
-        self.messages.append(f"{self.group.label}: {line}" if self.group.label else line)
+    def report(self, line: str, row: int | None = None) -> None:
+        """Add a message about a night; by default about the last one."""
+        row = len(self.nights) - 1 if row is None else row
+        self.messages.append((row, f"{self.group.label}: {line}" if self.group.label else line))
 
     def relative(self, loss: float) -> float:
         """Return a loss relative to the healthy value, from one that is a difference of values."""
@@ -136,12 +137,14 @@ class PeerGroup:
             if row in tracker.always:
                 self.report(
                     f"{what} are slower than the others, and always were, so none is flagged: "
-                    f"compare them with a reference"
+                    f"compare them with a reference",
+                    row,
                 )
                 continue
             self.report(
                 f"{what} became slower in the same night, so none is flagged: run `plumbline "
-                f"trend` for the date of the change"
+                f"trend` for the date of the change",
+                row,
             )
         last = len(self.nights) - 1
         if tracker.judged_last > 0:

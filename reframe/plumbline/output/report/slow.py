@@ -17,7 +17,7 @@ from plumbline.analysis import screen
 from plumbline.analysis.compare import hostfacts
 from plumbline.analysis.compare.hostfacts import HostChange
 from plumbline.analysis.screen import Flag, settings
-from plumbline.analysis.screen.detection import FEWEST, MEMORY
+from plumbline.analysis.screen.detection import FEWEST
 from plumbline.core import files
 from plumbline.core.process import one_line
 from plumbline.history.history import History
@@ -35,8 +35,6 @@ RECENT = datetime.timedelta(days=30)
 PAGES = 60
 #: The page of a node has so many charts at most; its other figures have a small one.
 CHARTS = 12
-#: Nights that screening looks back, and some without a session.
-_SPAN = datetime.timedelta(days=MEMORY + 30)
 
 
 class SlowFigure(NamedTuple):
@@ -172,17 +170,17 @@ def of_system(
 
     :arg known: waivers, which cover on a day, by default today, what is slow.
     """
-    chosen = _since(select, state, _SPAN)
-    series = history.of_units(chosen)
+    chosen = dataclasses.replace(select, system=literal(state.system))
+    series = screen.read(history, chosen, {row.session for row in state.ahead})
     nodes = {one.key: screen.nodes_of([one]) for one in series}
     night_of = screen.nights_of(series)
     if len(set[str]().union(*nodes.values())) < FEWEST:
         return Screened()
     switches = screen.by_name({state.system}, screen.nodes_of(series))
-    groups = screen.of_series(series, screen.last_of(series, {row.session for row in state.ahead}))
+    groups = screen.of_series(series)
     # What is read of it is not needed any more, and is most of what is in memory.
     del series
-    found = screen.screen(groups, switches)
+    found = screen.screen(groups, switches, sampled=True)
     if not found.nights:
         return Screened()
     oldest = _began(state.latest.end - np.timedelta64(RECENT))
@@ -210,9 +208,9 @@ def series_of(history: History, select: Selection, one: SlowNode) -> list[Series
     return selected(lambda: history.series(chosen, samples=False))
 
 
-def _since(select: Selection, state: SystemState, span: datetime.timedelta) -> Selection:
+def _recent(select: Selection, state: SystemState) -> Selection:
     """Return a selection of a system's last days."""
-    since = (state.latest.end.astype(datetime.datetime) - span).replace(
+    since = (state.latest.end.astype(datetime.datetime) - RECENT).replace(
         tzinfo=datetime.timezone.utc
     )
     return dataclasses.replace(
@@ -317,7 +315,7 @@ class Past:
 def past_of(history: History, select: Selection, state: SystemState, one: SlowNode) -> Past:
     """Return what the records have about a node."""
     chosen = dataclasses.replace(
-        _since(select, state, RECENT),
+        _recent(select, state),
         partition=literal(one.partition),
         node=literal(one.node) if one.alone else select.node,
     )
