@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 import records
 from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, refused, two_cores
-from plumbline.check import record
+from plumbline.check import outcomes, record
 from plumbline.session import run, summary
 from plumbline.site import configuration
 from test_waivers import waive, waiver
@@ -590,3 +590,13 @@ def test_attempts_with_the_same_reason_have_their_case_once():
     ]  # fmt: skip
     (line,) = summary.reasons([record.validate(fields) for fields in attempts], "error")
     assert (line.count("one @"), line.count("other @"), "more" in line) == (1, 1, False)
+
+
+def test_a_result_is_named_once():
+    """The reason of an invalid case begins with its result, for what ReFrame prints."""
+    reason = str(outcomes.Invalid("a word twice", code="output.not-parsed"))
+    fields = records.case(
+        "20261101T000000Z-000001", "2026-11-01T00:00:00Z", result="invalid", reason=reason
+    )
+    (line,) = summary.reasons([record.validate(fields)], "invalid")
+    assert reason.startswith("invalid: ") and line.count("invalid: ") == 1

@@ -295,7 +295,8 @@ class Record(_Model):
     @property
     def why(self) -> str:
         """Why the test case did not pass, with the reason code; empty if it passed."""
-        return with_code(self.reason or "", self.code)
+        # That of an invalid case begins with its result, for what ReFrame prints.
+        return with_code((self.reason or "").removeprefix(f"{self.result}: "), self.code)
 
     @property
     def busy(self) -> bool:
