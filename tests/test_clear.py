@@ -13,6 +13,7 @@ import cluster
 import numpy as np
 import pytest
 from conftest import fault_of
+from examples import prints, shown
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.analysis import clear
 from plumbline.analysis.screen import detection
@@ -348,7 +349,7 @@ def test_the_table_and_csv(fleet: Fleet):
     fleet.measure(51, "n003", 0.06, repeats=5)
     text = fleet.plumbline("clear", "n003", "--no-measure").out
     assert max(map(len, text.splitlines()[:5])) <= 100
-    assert "scontrol update nodename=n003 state=drain" in text
+    assert prints(text, shown("clear.md", "no-go").replace("n031", "n003")), text
     done = fleet.plumbline("clear", "n003", "--no-measure", "--format=csv")
     rows = list(csv.DictReader(io.StringIO(done.out)))
     assert {(row["node"], row["verdict"]) for row in rows} == {("n003", "regressed")}

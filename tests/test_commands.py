@@ -107,15 +107,15 @@ DAY = re.compile(r"\b(20\d\d)(-?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
 #: The session that the pages show is the last one of the made-up history.
 NIGHT = "plumbline run --mode=nightly"
 
-#: Pages with outputs that no command here prints, and where they are from.
+#: Pages with outputs that no command here prints, and where they are compared.
 PRINTED_ELSEWHERE = {
-    "compare.md": "a duet, on a machine with ten other processes",
+    "compare.md": "a duet, on a machine with ten other processes; its heading: tests/test_duet.py",
     "history.md": "a damaged record: tests/test_history.py",
-    "network.md": "the proving ground: tests/test_ground.py",
-    "nightly.md": "a virtual cluster: tests/test_nightly.py",
+    "network.md": "tests/test_network.py, tests/test_screen.py",
+    "nightly.md": "tests/test_nightly.py",
     "site-folder.md": "a site's folder: tests/test_site_folder.py",
-    "throttling.md": "a node with a GPU that is too hot: tests/test_device.py",
-    "tutorial.md": "a virtual machine that is slowed down: tests/test_tutorial.py",
+    "throttling.md": "a GPU that is too hot: tests/test_facility_faults.py",
+    "tutorial.md": "a virtual machine that is slowed down; its headings: tests/test_tutorial.py",
 }
 
 #: Pages whose outputs are compared by tests of their own.

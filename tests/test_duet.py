@@ -15,6 +15,7 @@ import pytest
 import records
 from bench.compare import DUETS, Jobs, duets, lognormal, shares
 from conftest import STANDINS, Done, Testbed, refused
+from examples import headings, prints, shown
 from hypothesis import given
 from hypothesis import strategies as st
 from plumbline.analysis import compare
@@ -250,6 +251,8 @@ def test_it_is_compared_again_from_the_records(bench: Bench, lost: tuple[Done, d
     found = json.loads(again.out)
     assert [f["p"] for f in found["figures"]] == [f["p"] for f in lost[1]["figures"]]
     assert not again.sessions
+    (example,) = headings(shown("compare.md", "updates"))
+    assert prints(bench.compare("good", "slow").out, example)
     refused(bench.compare("slow", "good"), "history.nothing-selected")
 
 

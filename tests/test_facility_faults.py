@@ -13,6 +13,7 @@ from pathlib import Path
 
 import foreign
 import pytest
+from examples import prints, shown
 from facility import machine
 
 
@@ -296,6 +297,11 @@ def test_a_slow_gpu_is_named(record: Records) -> None:
         **dict.fromkeys(["gpu0-gpu3", "gpu1-gpu3", "gpu2-gpu3"], "fail"),
         **dict.fromkeys(["gpu0-gpu1", "gpu0-gpu2", "gpu1-gpu2"], "pass"),
     }
+
+
+def test_a_throttled_gpu_is_reported_as_on_the_page(record: Records) -> None:
+    _, session = record("gpu-throttled")
+    assert prints(session.output, shown("throttling.md", "was throttled")), session.output
 
 
 def test_gpus_matter_where_the_placement_has_some(record: Records) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import two_nodes
 from conftest import BIN, Done, Testbed
+from examples import prints_alike, shown
 from plumbline.check import network, outcomes, reading
 from plumbline.check.network import NetworkTraffic
 from plumbline.check.result import CaseResult
@@ -305,6 +306,8 @@ def test_the_wrong_network_is_invalid(machine: Machine) -> None:
     (fields,) = done.records
     assert (fields["result"], fields["code"]) == ("invalid", "network.wrong-interface")
     assert done.code == 1
+    example = shown("network.md", "used mgmt0").replace("systems/site.yaml", "...")
+    assert prints_alike(done.output, example), done.output
 
 
 def test_foreign_traffic_on_the_fabric_is_busy(machine: Machine) -> None:
@@ -332,6 +335,8 @@ def test_a_start_without_progress_ends_within_a_bounded_time(machine: Machine) -
     assert "n[0-1]" in fields["reason"] and done.code == 1
     # Both tasks reported, so that it is not the launcher that hangs.
     assert "MPI_Init" in fields["reason"]
+    example = shown("network.md", "is down on n1").replace("; fab0 is down on n1", "")
+    assert prints_alike(done.output, example), done.output
 
 
 def test_a_link_that_is_down_is_named(machine: Machine) -> None:

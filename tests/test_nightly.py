@@ -23,6 +23,7 @@ import junitparser
 import pytest
 import yaml
 from conftest import PATIENCE, ROOT, Done, Testbed, fault_of, records_of
+from examples import prints_alike, shown
 from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
 from plumbline.core.errors import Fault
 from plumbline.operate import nightly
@@ -102,6 +103,8 @@ def test_a_night_with_faults(testbed: Testbed):
     assert not (done.session / "nightly.md").exists()
     page = (out / "nightly.md").read_text()
     assert page.startswith("# testbed: faults found\n") and "**Failed**" in page
+    example = shown("nightly.md", "# testbed").replace("/opt/plumbline-site", "...")
+    assert prints_alike(page, example.replace("login", platform.node())), page
     (fault,) = json.loads((done.session / "end.json").read_text())["faults"]
     assert fault.startswith("strict: ") and "inventory/testbed.json" in page
     suites = {s.name: s for s in junitparser.JUnitXml.fromfile(str(out / "nightly.xml"))}

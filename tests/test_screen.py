@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import records
 from conftest import Done, asked
+from examples import prints, shown
 from fleet import Fleet, Racks
 from plumbline.analysis.screen import (
     Group,
@@ -1266,6 +1267,8 @@ def test_a_node_whose_interfaces_are_not_set_as_those_of_its_peers(
     assert done.code == flagged, done.output
     text = command("--from", tmp_path).out
     assert any(name in text for name in ("fab0.", "power_limit", "cpu.")) == flagged
+    if changed == {"net.fab0.mtu": "576"}:
+        assert prints(text, shown("network.md", "fab0.mtu is 576")), text
     assert max(map(len, text.splitlines())) <= WIDTH
 
 

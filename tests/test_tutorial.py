@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Done, Testbed, records_of
+from examples import headings, prints
 from ground.limits import ROOT as GROUPS
 from ground.limits import WEIGHT, Limits
 
@@ -23,10 +24,14 @@ SKIPPED = r"/cgroup/(cpu|blkio)/" if UNIFIED else r"/cgroup/(slow|disk|cgroup)"
 SKIPPED += r"|^make setup|^export PATH"
 
 
+def text_of(steps: str) -> str:
+    """Some steps of the page."""
+    return "".join(re.findall(rf"^## [{steps}]\. .*?(?=^## )", PAGE.read_text(), re.M | re.S))
+
+
 def commands(steps: str) -> list[str]:
     """The commands of some steps of the page that belong to this machine, in order."""
-    parts = re.findall(rf"^## [{steps}]\. .*?(?=^## )", PAGE.read_text(), re.M | re.S)
-    blocks = re.findall(r"^```console\n(.*?)^```", "".join(parts), re.M | re.S)
+    blocks = re.findall(r"^```console\n(.*?)^```", text_of(steps), re.M | re.S)
     found = re.findall(r"^\$ (.*)", "".join(blocks), re.M)
     return [text for text in found if not re.search(SKIPPED, text)]
 
@@ -114,6 +119,7 @@ def test_the_page(make_testbed: Callable[..., Testbed], groups: tuple[str, str])
     assert {code for text, code in code_of.items() if text not in slowed + asserted} == {0}
     # The cause is a fact of the host.
     assert re.search(r"cpu\.quota.* none .*20 %", done.out)
+    assert [line for line in headings(text_of("1-6")) if not prints(done.out, line)] == []
     excess: dict[str, list[float]] = {}
     for session in (local.folder / "tutorial" / "results" / "sessions").iterdir():
         for fields in records_of(session):
@@ -139,6 +145,7 @@ def test_the_disk(make_testbed: Callable[..., Testbed], group: str):
     code_of = dict(zip(steps, codes, strict=True))
     assert code_of.pop("plumbline compare disk=free disk=slow") == 1, done.output
     assert {*code_of.values()} == {0}, done.output
+    assert [line for line in headings(text_of("7")) if not prints(done.out, line)] == []
     rates: dict[str, list[float]] = {}
     for session in (local.folder / "tutorial" / "results" / "sessions").iterdir():
         for fields in records_of(session):

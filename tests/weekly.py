@@ -13,6 +13,8 @@ from records import case, figure, plan, write
 
 #: Figures of each node: name, level, which way is better.
 FIGURES = [("copy", 200.0, "higher"), ("triad", 210.0, "higher"), ("latency", 1.5, "lower")]
+#: The units of figures, by which way is better.
+UNITS = {"higher": "GB/s", "lower": "us"}
 
 
 class Fleet:
@@ -50,7 +52,8 @@ class Fleet:
         for name, level, better in FIGURES:
             sign = 1 if better == "higher" else -1
             log = self.levels[node] + self.chance.normal(0, self.noise) + np.log1p(-loss)
-            foms.append(figure(float(level * np.exp(sign * log)), metric=name, better=better))
+            value = float(level * np.exp(sign * log))
+            foms.append(figure(value, metric=name, better=better, unit=UNITS[better]))
         return foms
 
     def distribute(self, day: float, *lost: str, damaged: bool = False) -> str:
