@@ -15,7 +15,18 @@ from pathlib import Path
 
 import pytest
 import records
-from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, fault_of, refused, valid
+from conftest import (
+    BIN,
+    CHECKS,
+    ROOT,
+    STANDINS,
+    Done,
+    Testbed,
+    codes_in,
+    fault_of,
+    refused,
+    valid,
+)
 from halfway import FILLING, PINGPONG, filling_disk_  # noqa: F401 - fixture
 from plumbline.check import record
 from plumbline.reference import lookup
@@ -116,14 +127,15 @@ CHECKS_AT_FAULT: dict[str, tuple[dict | str, str]] = {
 
 
 def not_loaded(testbed: Testbed, *paths: Path) -> list[str]:
-    """The lines about checks, of which not even the good one beside them is run: half a session
-    would look whole."""
-    testbed.environment("disk", "fio")
+    """The lines about checks, beside which the good one is run: the session fails by them."""
+    testbed.environment("mpich", "imb")
     files = [testbed.check_file("good"), *paths]
-    done = testbed.plumbline("run", *(word for path in files for word in ("-c", path)))
-    assert done.code == 2 and done.records == [] and "Traceback" not in done.output
-    assert done.codes and {*done.codes} == {"check.not-loaded"}
-    return done.err.splitlines()
+    words = (word for path in files for word in ("-c", path))
+    done = testbed.plumbline("run", *words)
+    assert [fields["result"] for fields in done.records] == ["pass"], done.output
+    assert (done.code, done.end["code"]) == (1, 1) and "Traceback" not in done.output
+    assert {*codes_in("\n".join(done.end["faults"]))} == {"check.not-loaded"}
+    return done.end["faults"]
 
 
 def test_checks_at_fault(testbed: Testbed):
@@ -140,15 +152,29 @@ def test_checks_at_fault(testbed: Testbed):
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("def broken(:\n", "odd.py:2"), ("1 / 0\n", "odd.py"), (None, "does not exist")],
-    ids=["syntax", "run", "missing"],
+    [("def broken(:\n", "odd.py:2"), ("1 / 0\n", "odd.py")],
+    ids=["syntax", "run"],
 )
-def test_a_file_at_fault(testbed: Testbed, text: str | None, name: str):
+def test_a_file_at_fault(testbed: Testbed, text: str, name: str):
     path = testbed.folder / "odd.py"
-    if text:
-        path.write_text(f"import reframe as rfm\n{text}")
+    path.write_text(f"import reframe as rfm\n{text}")
     (line,) = [line for line in not_loaded(testbed, path) if str(path) in line]
     assert name in line
+
+
+def test_checks_that_do_not_exist(testbed: Testbed):
+    """A mistake of the command line: nothing runs."""
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("run", "-c", testbed.check_file("good"), "-c", testbed.folder / "odd")
+    refused(done, str(testbed.folder / "odd"), "does not exist", "[check.not-loaded]")
+
+
+def test_nothing_but_a_file_at_fault(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    path = testbed.folder / "odd.py"
+    path.write_text("import reframe as rfm\ndef broken(:\n")
+    done = testbed.plumbline("run", "-c", testbed.check_file("good"), "-c", path, "-n", "gud")
+    refused(done, "-n gud", f"{path}:2", "[check.not-loaded]")
 
 
 def test_a_selection_of_nothing(testbed: Testbed):
@@ -156,13 +182,14 @@ def test_a_selection_of_nothing(testbed: Testbed):
     refused(testbed.plumbline("run", "--mode=screen"), "[session.nothing-selected]")
 
 
-def test_a_check_that_stops_to_import_vanishes_from_a_plain_session(testbed: Testbed):
-    """What the plain command cannot enforce, it reports."""
+def test_a_plain_session_without_a_check_that_does_not_load(testbed: Testbed):
+    """ReFrame warns, and exits with 0. What the plain command cannot enforce, it reports."""
     testbed.environment("mpich", "imb")
     good, bad = testbed.check_file("good"), testbed.folder / "bad.py"
     bad.write_text("import reframe as rfm\nimport nosuch\n")
     done = testbed.reframe("-c", good, "-c", bad, "-r", *ONE)
     assert [fields["result"] for fields in done.records] == ["pass"]
+    assert (done.code, codes_in("\n".join(done.end["faults"]))) == (1, ["check.not-loaded"])
     assert "testbed.json" in done.end["notes"][-1]
 
 

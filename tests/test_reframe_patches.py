@@ -539,6 +539,23 @@ def test_wrap_load(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         assert loader.load_all(force=True) == found
 
 
+def test_load_other_files(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """ReFrame ends at the first that is no Python, also below a folder of -c."""
+    for name, text in (("a", "def broken(:\n"), ("b/c", "\0"), ("d", "x = 1\n")):
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    loader = RegressionCheckLoader([str(tmp_path)], recurse=True)
+    with pytest.raises((SyntaxError, ValueError)):
+        loader.load_all(force=True)
+    wrapped = RegressionCheckLoader.load_from_file
+    monkeypatch.setattr(RegressionCheckLoader, "load_from_file", wrapped)
+    failed = []
+    reframe_patches.load_other_files(lambda file, error: failed.append(Path(file).name))
+    assert loader.load_all(force=True) == []
+    assert sorted(failed) == ["a.py", "c.py"]
+
+
 SKIPS = """\
 import reframe
 from reframe.core.builtins import fixture, run_after

@@ -24,6 +24,7 @@ _NOT_LOADED = re.compile(
     r"(?<=skipping )test .+?(?= \| \^| \(?rerun with|\x1b|$)"
     r"|check path .+ does not exist|\S+: \S+ is not copyable"
 )
+_NO_FOLDER = re.compile("check path .+ does not exist$")
 
 
 class Loading:
@@ -35,6 +36,7 @@ class Loading:
     :ivar cases: the names of all test cases of the system, selected or not.
     :ivar misfits: loaded checks of which the system has no test case, as far as they are selected.
     :ivar unmatched: names of ``-n`` and ``-p`` that nothing has, a line each.
+    :ivar not_loaded: files and checks that could not be loaded, a line each.
     :ivar programs: of the loaded checks -> the features of an environment that has it.
     :ivar features: of environments that the loaded checks need.
     """
@@ -47,6 +49,7 @@ class Loading:
         self.cases: set[str] = set()
         self.misfits: list[needs.Misfit] = []
         self.unmatched: list[str] = []
+        self.not_loaded: list[str] = []
         self.programs: dict[str, list[str]] = {}
         self.features: set[str] = set()
         self._variables = configuration.option_values(arguments, "-S", "--setvar")
@@ -64,10 +67,10 @@ class Loading:
         :arg load: ReFrame's ``load_all`` of the loader.
         :arg complete: whether to refuse what ReFrame at most warns of: it would measure something
             else than what was asked for.
-        :raises Fault: if so, and a check cannot be loaded, or a check or variable of ``-S`` or
-            ``-P`` does not exist.
+        :raises Fault: if so, and a folder of checks, or a check or variable of ``-S`` or ``-P``
+            does not exist.
         """
-        checks = _load_all(load, loader.load_path) if complete else load()
+        checks = self._load_all(load, complete)
         needs.detect(checks)
         self.programs, self.features = needs.programs(checks), needs.features(checks)
         of_class = {name: type(check).__name__ for check in checks for name in needs.cases(check)}
@@ -75,18 +78,70 @@ class Loading:
         self.checks = {check.display_name.split()[0] for check in checks}
         self.misfits = self._selected_misfits(checks)
         if complete:
-            known = {type(check).__name__: {*type(check).var_space} for check in checks}
-            lacking = {name: set(loader.unset_vars(name)) for name in known}
-            for variable in self._variables:
-                _check_variable("-S", variable, known, lacking, set(of_class.values()))
-            for check in checks:
-                known[type(check).__name__] |= {*type(check).param_space.params}
-            names = {word.partition("=")[0].split(".", 1)[-1] for word in self._varied}
-            lacking = {check: names - has for check, has in known.items()}
-            for variable in self._varied:
-                _check_variable("-P", variable, known, lacking, set(of_class.values()))
+            try:
+                self._check_variables(loader, checks, {*of_class.values()})
+            except UnknownName as err:
+                if self.not_loaded:
+                    # It may be what these have.
+                    lines = [str(err), *self.not_loaded]
+                    raise Fault("\n".join(lines), code="check.not-loaded") from None
+                raise
         self.unmatched = _unmatched(self.narrowing, checks, self.cases)
         return checks
+
+    def _check_variables(self, loader, checks: list[RegressionTest], with_cases: set[str]) -> None:
+        """Check that the variables of ``-S`` and ``-P`` exist.
+
+        :arg with_cases: classes of the checks that have a case.
+        :raises Fault: if not.
+        """
+        known = {type(check).__name__: {*type(check).var_space} for check in checks}
+        lacking = {name: set(loader.unset_vars(name)) for name in known}
+        for variable in self._variables:
+            _check_variable("-S", variable, known, lacking, with_cases)
+        for check in checks:
+            known[type(check).__name__] |= {*type(check).param_space.params}
+        names = {word.partition("=")[0].split(".", 1)[-1] for word in self._varied}
+        lacking = {check: names - has for check, has in known.items()}
+        for variable in self._varied:
+            _check_variable("-P", variable, known, lacking, with_cases)
+
+    def _load_all(self, load: Callable[[], list[RegressionTest]], complete: bool) -> list:
+        """Return all checks that can be loaded, and remember the others.
+
+        :arg complete: whether ReFrame's warnings about them are not printed.
+        :raises Fault: if so, and a folder of checks does not exist.
+        """
+
+        def keep(logged: logging.LogRecord) -> bool:
+            found = _NOT_LOADED.search(" ".join(logged.getMessage().split()))
+            if logged.levelno != WARNING or not found:
+                return True
+            # ReFrame warns once for each variant of a check.
+            if (line := f"not loaded: {found[0]}") not in self.not_loaded:
+                self.not_loaded.append(line)
+            return not complete
+
+        logger = getlogger().logger
+        logger.addFilter(keep)
+        try:
+            checks = load()
+        finally:
+            logger.removeFilter(keep)
+        if complete and any(_NO_FOLDER.search(line) for line in self.not_loaded):
+            raise Fault("\n".join(self.not_loaded), code="check.not-loaded")
+        return checks
+
+    def failed(self, file: str, error: Exception) -> None:
+        """Warn of a file of checks at which ReFrame would end, as of others that it does not load.
+
+        :raises Fault: if a value of ``-S`` is wrong.
+        """
+        places = traceback.extract_tb(error.__traceback__)
+        if any(place.name == "setvars" for place in places):
+            message = f"-S: a value that its variable cannot have: {error}"
+            raise WrongOption(message) from None
+        getlogger().warning(f"skipping test file {origin(error, [Path(file)])}")
 
     def _selected_misfits(self, checks: list[RegressionTest]) -> list[needs.Misfit]:
         if "environment" in self.narrowing:
@@ -96,43 +151,6 @@ class Loading:
         if names := self.narrowing.get("name"):
             return [misfit for misfit in misfits if needs.is_named(misfit.check, names)]
         return [misfit for misfit in misfits if misfit.wanted or not fitting]
-
-
-def _load_all(
-    load: Callable[[], list[RegressionTest]], folders: Sequence[str]
-) -> list[RegressionTest]:
-    """Return all checks.
-
-    :arg folders: those that they are in, or their files.
-
-    :raises Fault: if ReFrame cannot load one. Its warnings are in it, and not printed.
-    """
-    not_loaded: dict[str, None] = {}
-
-    def keep(logged: logging.LogRecord) -> bool:
-        found = _NOT_LOADED.search(" ".join(logged.getMessage().split()))
-        if logged.levelno != WARNING or not found:
-            return True
-        # ReFrame warns once for each variant of a check.
-        not_loaded[f"not loaded: {found[0]}"] = None
-        return False
-
-    logger = getlogger().logger
-    logger.addFilter(keep)
-    try:
-        checks = load()
-    except Exception as error:
-        places = traceback.extract_tb(error.__traceback__)
-        if any(place.name == "setvars" for place in places):
-            message = f"-S: a value that its variable cannot have: {error}"
-            raise WrongOption(message) from None
-        lines = [*not_loaded, origin(error, map(Path, folders))]
-        raise Fault("\n".join(lines), code="check.not-loaded") from None
-    finally:
-        logger.removeFilter(keep)
-    if not_loaded:
-        raise Fault("\n".join(not_loaded), code="check.not-loaded")
-    return checks
 
 
 def _unmatched(

@@ -95,6 +95,16 @@ def refuse_dry_run(arguments: Iterable[str]) -> None:
         )
 
 
+def refuse_not_loaded(found: Loading) -> None:
+    """Refuse a session without the checks that could not be loaded.
+
+    :raises Fault: if there are any, with a line each.
+    """
+    if found.not_loaded:
+        lines = [*found.unmatched, *found.not_loaded]
+        raise Fault("\n".join(lines), code="check.not-loaded")
+
+
 #: Checks without a test case that a message lists.
 _MOST = 5
 
@@ -110,6 +120,7 @@ def check_selection(testcases, announced: bool, found: Loading) -> None:
         raise WrongOption("an abbreviated option is ambiguous: write --run or --dry-run in full")
     if testcases:
         return
+    refuse_not_loaded(found)
     lines = [*found.unmatched, *map(str, found.misfits[:_MOST])]
     if more := len(found.misfits[_MOST:]):
         lines.append(f"and {pluralize(more, 'more check')} without a test case")

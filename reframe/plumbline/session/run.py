@@ -96,7 +96,7 @@ def run(
     ended.supervised = True
     if dry_run:
         return ended.close()
-    ended.faults = _against_inventory(ended, system, arguments, strict, exempt)
+    ended.faults += _against_inventory(ended, system, arguments, strict, exempt)
     ended.notes += _unbuilt(ended)
     return ended.close(code)
 

@@ -59,8 +59,7 @@ _LAST = 60
 #: Seconds that the clock may be corrected by without a note.
 _JUMP = 5
 
-#: Whether a check that ReFrame cannot load is refused, as the variable also asks for; otherwise
-#: ReFrame warns of it.
+#: Whether what ReFrame only warns of when it loads checks is refused.
 complete = False
 #: Whether `plumbline run` compares the session with the system's inventory.
 compared = False
@@ -111,8 +110,11 @@ def watch(session: Session) -> None:
 
     def load(loader, load_all):
         try:
-            whole = complete or configuration.COMPLETE in os.environ
-            return session.loading.load(loader, load_all, complete=whole)
+            preview = configuration.COMPLETE in os.environ
+            checks = session.loading.load(loader, load_all, complete=complete or preview)
+            if preview:
+                preflight.refuse_not_loaded(session.loading)
+            return checks
         except Fault as err:
             refuse(err)
 
@@ -126,6 +128,7 @@ def watch(session: Session) -> None:
         return progress.in_order(testcases)
 
     reframe_patches.wrap_load(load)
+    reframe_patches.load_other_files(session.loading.failed)
     reframe_patches.postpone_skips()
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.end_on_signals()
@@ -198,6 +201,9 @@ class Session(executors.TaskEventListener):
             for note in filter(None, [*notes, *(self.loading.unmatched if testcases else [])]):
                 self._report(note)
         preflight.check_selection(testcases, self.announced, self.loading)
+        for line in self.loading.not_loaded:
+            self.faults.append(with_code(line, "check.not-loaded"))
+            print(f"plumbline: {printable_lines(self.faults[-1])}", flush=True)
         if not self.dry_run:
             if compared:
                 self.expected = inventory.read(rt.runtime().system.name)
@@ -440,7 +446,7 @@ class Session(executors.TaskEventListener):
         # ReFrame's own exit code does not depend on records, skips and warnings. It is that of the
         # last attempts, and 0 for what is marked xfail, skipped a phase, or never ran.
         from_cases = strict or self.inconclusive or self._code_of_results != 0
-        forced = bool(self.lost) or (plain and from_cases)
+        forced = bool(self.lost) or (plain and (from_cases or bool(self.loading.not_loaded)))
         last = ""
         if plain:
             code = f"{self.exit_code}" if forced else "ReFrame's own"

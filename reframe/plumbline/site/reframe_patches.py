@@ -208,6 +208,24 @@ def wrap_load(
         return replacement(self, lambda: load_all(self, *args, **options))
 
 
+def load_other_files(failed: Callable[[str, Exception], None]) -> None:
+    """Have ReFrame load the other files if one of them cannot be read at all.
+
+    Why: it warns of most errors in a file and loads the others, but ends at a syntax error.
+    Remove when: it warns of a syntax error, too.
+
+    :arg failed: takes the file and the error, and may raise.
+    """
+
+    @replaces(RegressionCheckLoader, "load_from_file")
+    def loaded(load, self, filename, *args, **options):
+        try:
+            return load(self, filename, *args, **options)
+        except Exception as error:
+            failed(filename, error)
+            return []
+
+
 def postpone_skips() -> None:
     """Have a check that skips itself as it is initialized be selected, and skipped at its set-up.
 
