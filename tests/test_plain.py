@@ -344,6 +344,33 @@ class vast(Printed):
         return 10**400
 
 
+class NoNumber(Printed):
+    """ReFrame fails it, and compares no other figure."""
+
+    found = None
+    reference = {"*": {"seconds": (1.0, None, 0.1, "s")}}
+
+    @performance_function("GB/s")
+    def rate(self):
+        return self.found
+
+
+@rfm.simple_test
+class nothing(NoNumber):
+    pass
+
+
+@rfm.simple_test
+class listed(NoNumber):
+    found = [12.5]
+
+
+@rfm.simple_test
+class textual(NoNumber):
+    found = "12.5"
+    strict_check = False
+
+
 @rfm.simple_test
 class beneath(Printed):
     """Its lower threshold is above zero."""
@@ -414,6 +441,9 @@ class last(Printed):
 ODD_RESULTS = {
     "counted": ("pass", None, ""),
     "vast": ("invalid", "figure.not-evaluated", "rate"),
+    "nothing": ("invalid", "figure.not-evaluated", "rate"),
+    "listed": ("invalid", "figure.not-evaluated", "rate"),
+    "textual": ("invalid", "figure.not-evaluated", "rate"),
     "beneath": ("error", "case.error", "0.1"),
     "nameless": ("invalid", "check.wrong-result", "no name"),
     "unbuilt": ("error", "case.build-failed", "3"),
@@ -440,6 +470,12 @@ def test_one_check_does_not_end_the_session(odd: Done, check: str):
     assert (fields["result"], fields["code"]) == (result, code)
     assert part in (fields["reason"] or "")
     assert odd.code == 1
+
+
+@pytest.mark.parametrize("check", ["nothing", "listed", "textual"])
+def test_beside_what_is_no_number_other_figures_are_compared(odd: Done, check: str):
+    assert [fom["metric"] for fom in odd.record(check)["foms"]] == ["seconds"]
+    assert fom_of(odd, check, "seconds")["verdict"] == "fail"
 
 
 def test_a_job_that_a_signal_ended_is_a_warning(odd: Done):

@@ -32,6 +32,7 @@ from reframe.core.exceptions import (
     ConfigError,
     ExpectedFailureError,
     PerformanceError,
+    SanityError,
     SkipTestError,
     UnexpectedSuccessError,
 )
@@ -264,8 +265,11 @@ def test_sanity_function():
 
 #: What ReFrame raises, whether its comparison counts, and what then becomes of the case.
 OWN, MARKED, MET = PerformanceError("own"), ExpectedFailureError("x"), UnexpectedSuccessError("x")
+NO_NUMBER = SanityError("no number")
 ENDS = [
     (None, True, LookupError),
+    (NO_NUMBER, True, LookupError),
+    (NO_NUMBER, False, LookupError),
     (OWN, True, LookupError),
     (MARKED, True, ExpectedFailureError),
     (MET, True, UnexpectedSuccessError),

@@ -36,7 +36,6 @@ from plumbline.site import load, reframe_patches
 #: an expected failure that did not occur fails the case, not the figure.
 _VERDICTS = {"pass": "pass", "fail": "fail", "xfail": "fail", "xpass": "pass"}
 
-
 def judge(check) -> None:
     """Fail a plain check by its figures, once ReFrame has evaluated them.
 
@@ -52,12 +51,15 @@ def judge(check) -> None:
         # As ReFrame records a figure without a reference.
         for values in check.perfvalues.values():
             values[1:] = [0, None, None, values[4], "pass"]
-    if of_check(check) or check.is_dry_run() or not check.strict_check:
+    if of_check(check) or check.is_dry_run():
+        return
+    _check_numbers(values := _values(check))
+    if not check.strict_check:
         return
     _check_references(check)
     result = measured(testcase, passed=True)
     # ReFrame fails a NaN, which differs from itself, also if it has no reference.
-    undefined = {variable for variable, (value, *_) in _values(check).items() if value != value}
+    undefined = {variable for variable, (value, *_) in values.items() if value != value}
     for notice in result.notices:
         if notice.code == "figure.other-unit":
             raise outcomes.Invalid(notice.detail, code=notice.code)
@@ -66,14 +68,7 @@ def judge(check) -> None:
             if by or notice.figure in undefined:
                 has = f"; it has {by}" if by else ""
                 raise outcomes.Invalid(f"{notice.detail}{has}", code=notice.code)
-    for figure, one in result.figures.items():
-        (value,), better = one.samples, units.better(one.unit)
-        # A program with a coarse clock prints a time of zero.
-        if (value < 0 and better != "neither") or (value == 0 and better == "higher"):
-            raise outcomes.Invalid(
-                f"{figure.variable} is {value:g} {one.unit}: it must be positive",
-                code="output.not-positive",
-            )
+    _check_signs(result)
     for figure, judged in (result.judgements or {}).items():
         if judged.reason not in ("", verdict.BUSY):
             raise outcomes.Invalid(f"{figure.variable}: {judged.reason}", code="output.unit")
@@ -96,6 +91,32 @@ def _is_shared(check, partition) -> bool:
     cores = len(os.sched_getaffinity(0))
     declared = max(check.num_tasks or 0, 0) * (check.num_cpus_per_task or 0)
     return load.shared(min(declared or cores, cores), cores)
+
+
+def _check_numbers(values: dict[str, list]) -> None:
+    """Check that the performance variables are numbers, as ReFrame does, strict or not.
+
+    :raises Invalid: with the first that is not, in place of ReFrame's error.
+    """
+    for variable, (value, *_) in values.items():
+        if not isinstance(value, numbers.Number):
+            notice = _not_evaluated(variable, values)
+            raise outcomes.Invalid(notice.detail, code=notice.code)
+
+
+def _check_signs(result: CaseResult) -> None:
+    """Check that rates are positive, and times not negative.
+
+    :raises Invalid: if one is not.
+    """
+    for figure, one in result.figures.items():
+        (value,), better = one.samples, units.better(one.unit)
+        # A program with a coarse clock prints a time of zero.
+        if (value < 0 and better != "neither") or (value == 0 and better == "higher"):
+            raise outcomes.Invalid(
+                f"{figure.variable} is {value:g} {one.unit}: it must be positive",
+                code="output.not-positive",
+            )
 
 
 def _check_references(check) -> None:
@@ -154,7 +175,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
         value = _finite(given)
         if value is None:
             if passed:
-                result.notices.append(_not_evaluated(variable, given))
+                result.notices.append(_not_evaluated(variable, found))
             continue
         figure = Figure(variable)
         own = _of_reframe(check, variable, value, unit, status)
@@ -213,6 +234,9 @@ def _of_reframe(check, variable: str, value: float, unit: str, status: str | Non
     """Return the verdict by the check's own reference."""
     bounds = _bounds(check, *(reframe_patches.reference_of(check, variable) or (0, None, None))[:3])
     found = _VERDICTS[status or "pass"] if bounds else "not-asserted"
+    if bounds and not status:
+        # ReFrame ended at the figure before, which is no number.
+        found = "pass" if bounds.lower <= value <= bounds.upper else "fail"
     better = _better(bounds, unit)
     return Judgement(value, "single", found, bounds, ceiling=None, ceiling_id=None, better=better)
 
@@ -284,10 +308,12 @@ def _ended_by_signal(check) -> Notice | None:
     return Notice(WARNINGS, "output.exit-code", message)
 
 
-def _not_evaluated(variable: str, value: object) -> Notice:
-    given = "ReFrame could not evaluate it"
-    cause = given if value is None else f"{reprlib.repr(value)} is not a number, or too large"
-    message = f"performance variable {variable} was not measured: {cause}; see reframe.log"
+def _not_evaluated(variable: str, values: dict[str, list]) -> Notice:
+    cause = "ReFrame could not evaluate it; see reframe.log"
+    if variable in values:
+        value, kind = reprlib.repr(values[variable][0]), type(values[variable][0]).__name__
+        cause = f"its function returned {value} ({kind}): it must return one finite number"
+    message = f"performance variable {variable} was not measured: {cause}"
     return Notice(WARNINGS, "figure.not-evaluated", message, variable)
 
 

@@ -33,6 +33,7 @@ from reframe.core.exceptions import (
     ForceExitError,
     JobNotStartedError,
     PerformanceError,
+    SanityError,
     SkipTestError,
     UnexpectedSuccessError,
 )
@@ -372,6 +373,10 @@ def judge_after_performance(
     def judged(performance, self):
         try:
             performance(self)
+        except SanityError:
+            # A value that is no number, which has no other verdict.
+            judge(self)
+            raise
         except (PerformanceError, ExpectedFailureError, UnexpectedSuccessError) as err:
             if is_compared(self):
                 if isinstance(err, PerformanceError):
