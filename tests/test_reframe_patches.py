@@ -26,7 +26,7 @@ import reframe
 import test_job_patches
 from conftest import ROOT
 from plumbline.site import job_patches, reframe_patches
-from reframe.core import config, fields, hooks, modules, pipeline, runtime, variables
+from reframe.core import config, decorators, fields, hooks, modules, pipeline, runtime, variables
 from reframe.core.builtins import sanity_function
 from reframe.core.exceptions import (
     ConfigError,
@@ -37,6 +37,7 @@ from reframe.core.exceptions import (
     UnexpectedSuccessError,
 )
 from reframe.core.fixtures import FixtureSpace
+from reframe.core.meta import make_test
 from reframe.core.pipeline import RegressionTest
 from reframe.core.schedulers import local
 from reframe.core.warnings import (
@@ -558,6 +559,77 @@ def test_load_other_files(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     reframe_patches.load_other_files(lambda file, error: failed.append(Path(file).name))
     assert loader.load_all(force=True) == []
     assert sorted(failed) == ["a.py", "c.py"]
+
+
+#: A check with two variables of its own, and a fixture that has one of them, too.
+SETTABLE = """\
+import reframe as rfm
+from reframe.core.builtins import fixture, variable
+
+
+class build(rfm.RunOnlyRegressionTest):
+    size = variable(int, value=8)
+    spec = variable(str, value="gcc")
+
+
+@rfm.simple_test
+class one(rfm.RunOnlyRegressionTest):
+    valid_systems = valid_prog_environs = ["*"]
+    size = variable(int, value=8)
+    quiet = variable(int, value=0, loggable=False)
+    needs = fixture(build)
+
+
+@rfm.simple_test
+class two(one):
+    size = 16
+"""
+
+
+@pytest.fixture
+def settable(plain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    system = SimpleNamespace(name="here", partitions=[])
+    here = SimpleNamespace(get_option=lambda _: False, system=system)
+    monkeypatch.setattr(runtime, "_runtime_context", here)
+    path = tmp_path / "settable.py"
+    path.write_text(SETTABLE)
+    return path
+
+
+#: What -S sets -> what it changes in the two checks.
+SET = [
+    ({"size": "16"}, ({"size": "16"}, {"needs.size": "16"})),
+    ({"one.size": "16"}, ({"size": "16"}, {})),
+    ({"size": "08"}, ({}, {"size": "08"})),
+    ({"spec": "llvm", "quiet": "1"}, ({"needs.spec": "llvm"}, {"needs.spec": "llvm"})),
+    ({"two.needs.spec": "llvm"}, ({"needs.spec": "llvm"}, {"needs.spec": "llvm"})),
+    ({"num_tasks": "@none", "nothing": "1"}, ({"num_tasks": "@none"}, {"num_tasks": "@none"})),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), SET)
+def test_set_variables(settable: Path, monkeypatch: pytest.MonkeyPatch, given, expected):
+    monkeypatch.setattr(decorators, "_setvars", decorators._setvars)
+    monkeypatch.setattr(reframe_patches, "_set", {})
+    reframe_patches.note_set_variables()
+    found = RegressionCheckLoader([str(settable)], external_vars=given).load_all(force=True)
+    checks = {type(check).__name__: check for check in found}
+    assert tuple(reframe_patches.set_variables(checks[name]) for name in ("one", "two")) == expected
+    # As ReFrame derives the cases of --repeat, --distribute and -P from it.
+    repeated = make_test("one", (type(checks["one"]),), {})
+    assert reframe_patches.set_variables(repeated.__new__(repeated)) == expected[0]
+
+
+def test_note_set_variables(settable: Path, monkeypatch: pytest.MonkeyPatch):
+    """ReFrame itself reports the same variables as unknown."""
+    monkeypatch.setattr(decorators, "_setvars", decorators._setvars)
+    unknown = []
+    for _ in range(2):
+        loader = RegressionCheckLoader([str(settable)], external_vars={"spec": "a", "one.x": "1"})
+        loader.load_all(force=True)
+        unknown.append([loader.unset_vars(name) for name in ("one", "two")])
+        reframe_patches.note_set_variables()
+    assert unknown == [[["spec", "x"], ["spec"]]] * 2
 
 
 SKIPS = """\

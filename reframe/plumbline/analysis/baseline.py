@@ -21,7 +21,7 @@ from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.parse import Figure
 from plumbline.reference import lookup
-from plumbline.reference.row import PLAIN, SITE, Case, Row, key_of
+from plumbline.reference.row import PLAIN, SETVAR, SITE, Case, Row, key_of
 from plumbline.reference.tolerance import Baseline, Tolerance, Tolerances
 
 #: Sessions are clipped at so many robust standard deviations, from so many sessions on.
@@ -119,18 +119,19 @@ def propose(
 
     :arg last: how many of the newest sessions of a case count.
     """
-    cases: dict[str, list[Record]] = defaultdict(list)
+    cases: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     unusable: dict[tuple[str, str], set[str]] = defaultdict(set)
     for fields in records:
         if fields.foms and fields.result == "pass" and not fields.attempt:
             if reason := _unusable(fields):
-                unusable[reason, short_name(fields)].add(fields.session)
+                unusable[reason, _name(fields)].add(fields.session)
             else:
                 # The same on all nodes of --distribute, and each time of --repeat.
                 name = case_name(
                     base_name(fields.check), system, fields.partition, fields.environment
                 )
-                cases[name].append(fields)
+                case = name, *_settings(fields)
+                cases[case].append(fields)
     found: dict[tuple[object, ...], Proposal] = {}
     skipped: dict[str, list[str]] = defaultdict(list)
     for (reason, name), of_case in unusable.items():
@@ -140,7 +141,7 @@ def propose(
         same = [run for run in runs if _alike(run, newest)]
         sessions = [*dict.fromkeys(run.session for run in same)][-last:]
         same = [run for run in same if run.session in sessions]
-        name = short_name(newest)
+        name = _name(newest)
         if not (newest.tasks or newest.plain):
             skipped["baseline.no-hosts"].append(name)
             continue
@@ -198,6 +199,18 @@ def _doubted(runs: Iterable[Record]) -> dict[str, set[str]]:
             if notice.state == WARNINGS and notice.figure:
                 found[notice.figure].add(run.session)
     return found
+
+
+def _name(fields: Record) -> str:
+    return short_name(fields) + "".join(f" -S {setting}" for setting in _settings(fields))
+
+
+def _settings(fields: Record) -> list[str]:
+    """Return what ``-S`` set in a plain check, which with other values is another case."""
+    conditions = sorted(fields.conditions.items())
+    return [
+        f"{key.removeprefix(SETVAR)}={value}" for key, value in conditions if key.startswith(SETVAR)
+    ]
 
 
 def _alike(run: Record, newest: Record) -> bool:
@@ -372,7 +385,7 @@ def _with_class(row: Row, tolerance: str, rules: Tolerances) -> Row:
 def _of_plain(row: Row, newest: Record, tolerance: str) -> Row:
     """Return the row of a plain check: known by its name, in any number of nodes and tasks."""
     by = "the check's own reference" if "class" in row.conditions else f"its unit {row.unit}"
-    name = base_name(newest.check).replace(" %", "-")
+    name = "-".join([base_name(newest.check).replace(" %", "-"), *_settings(newest)])
     partition = row.conditions["partition"]
     return row.model_copy(
         update={

@@ -29,12 +29,22 @@ from plumbline.core.errors import with_code
 from plumbline.core.text import base_name
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
-from plumbline.reference.row import OF_CHECK, PLAIN, Case
+from plumbline.reference.row import OF_CHECK, PLAIN, SETVAR, Case
 from plumbline.site import load, reframe_patches
 
 #: How ReFrame marks a variable that was compared -> verdict. Its own ``xfail`` waives nothing, and
 #: an expected failure that did not occur fails the case, not the figure.
 _VERDICTS = {"pass": "pass", "fail": "fail", "xfail": "fail", "xpass": "pass"}
+
+#: Variables of ReFrame that choose where a check runs, how long it may take, what is kept of it and
+#: how it is judged: not what it measures.
+_NOT_MEASURED = {
+    *("valid_systems", "valid_prog_environs", "descr", "tags", "maintainers", "ci_extras"),
+    *("time_limit", "build_time_limit", "max_pending_time", "build_locally"),
+    *("keep_files", "readonly_files", "strict_check", "reference", "require_reference"),
+    "_rfm_dry_run",
+}
+
 
 def judge(check) -> None:
     """Fail a plain check by its figures, once ReFrame has evaluated them.
@@ -164,7 +174,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
     result.benchmark = check.display_name.split()[0]
     result.samples, result.warmups, result.judgements = 1, 0, {}
     result.shared = _is_shared(check, partition)
-    result.conditions = {"busy": "yes"} if result.shared else {}
+    result.conditions = ({"busy": "yes"} if result.shared else {}) | conditions(check)
     case = _case(testcase)
     if dry_run:
         result.expected = [(Figure(variable), case) for variable in expected]
@@ -214,11 +224,24 @@ def _case(testcase) -> Case:
     nodes = math.ceil(check.num_tasks / per_node) if check.num_tasks and per_node else 1
     system = rt.runtime().system.name
     # `local` is another machine on another host.
-    conditions = {"host": platform.node()} if system == "local" else {}
+    host = {"host": platform.node()} if system == "local" else {}
     return Case(
-        system, partition.name, environ.name, PLAIN + base_name(check.display_name),
-        placement="", nodes=nodes, ppn=per_node or check.num_tasks or 1, conditions=conditions,
+        system, partition.name, environ.name, PLAIN + base_name(check.display_name), placement="",
+        nodes=nodes, ppn=per_node or check.num_tasks or 1, conditions=host | conditions(check),
     )  # fmt: skip
+
+
+def conditions(check) -> dict[str, str]:
+    """Return the conditions of a plain check: the variables that ``-S`` changed, as it was given.
+
+    ReFrame has them in no name. A site's own variable that does not matter has ``loggable=False``.
+    """
+    return {
+        # As a cell of a table can have it.
+        SETVAR + name: " ".join(value.replace(";", ",").split()) or "''"
+        for name, value in reframe_patches.set_variables(check).items()
+        if name.rpartition(".")[2] not in _NOT_MEASURED
+    }
 
 
 def _finite(value: object) -> float | None:

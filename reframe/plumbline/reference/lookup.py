@@ -19,7 +19,7 @@ from plumbline.core.text import suggest
 from plumbline.reference import links
 from plumbline.reference.links import Link
 from plumbline.reference.registers import MetricEntry, Tables
-from plumbline.reference.row import SITE, Case, Row
+from plumbline.reference.row import SETVAR, SITE, Case, Row
 from plumbline.reference.tables import load
 from plumbline.reference.tolerance import Suspicious, Tolerance
 from plumbline.reference.waivers import Waiver
@@ -237,9 +237,9 @@ class References:
         # Figures of different sizes are different figures.
         if row_size != size:
             return None
-        # A baseline states the variant that it was measured under, and no variant otherwise.
-        variant = case.conditions.get("variant")
-        if row.source == SITE and row.conditions.get("variant") != variant:
+        # A baseline states the variant that it was measured under, and what -S set in a plain
+        # check; without these, it is of a case without any.
+        if row.source == SITE and _settings(row.conditions) != _settings(case.conditions):
             return None
         # A row that states no mode of the GPUs is of whole ones.
         if row.conditions.get("gpu_mode") != case.conditions.get("gpu_mode"):
@@ -421,6 +421,11 @@ def _parts(name: str) -> tuple[str, str]:
     """Return benchmark and metric of ``benchmark/metric``."""
     benchmark, _, metric = name.partition("/")
     return benchmark, metric
+
+
+def _settings(conditions: dict[str, str]) -> dict[str, str]:
+    """Return the conditions that a baseline and a case have both or neither."""
+    return {k: v for k, v in conditions.items() if k == "variant" or k.startswith(SETVAR)}
 
 
 def evaluate(

@@ -24,6 +24,8 @@ SITE = "site"
 OF_CHECK = "check"
 #: What the benchmark of a plain ReFrame check begins with; its name with parameters follows.
 PLAIN = "check:"
+#: What the condition begins with that a variable of ``-S`` is; its name follows.
+SETVAR = "setvar."
 
 
 @dataclass(frozen=True)

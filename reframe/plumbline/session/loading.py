@@ -17,7 +17,7 @@ from plumbline.check import needs
 from plumbline.core import paths
 from plumbline.core.errors import Fault, UnknownName, WrongOption, origin, with_code
 from plumbline.core.text import did_you_mean, shorten, suggest
-from plumbline.site import configuration
+from plumbline.site import configuration, reframe_patches
 
 #: What ReFrame's warnings report of a check that it does not load, without its marks and hints.
 _NOT_LOADED = re.compile(
@@ -37,6 +37,7 @@ class Loading:
     :ivar misfits: loaded checks of which the system has no test case, as far as they are selected.
     :ivar unmatched: names of ``-n`` and ``-p`` that nothing has, a line each.
     :ivar not_loaded: files and checks that could not be loaded, a line each.
+    :ivar changed: whether ``-S`` changes a variable of a check, also that of a mode.
     :ivar programs: of the loaded checks -> the features of an environment that has it.
     :ivar features: of environments that the loaded checks need.
     """
@@ -50,6 +51,7 @@ class Loading:
         self.misfits: list[needs.Misfit] = []
         self.unmatched: list[str] = []
         self.not_loaded: list[str] = []
+        self.changed = False
         self.programs: dict[str, list[str]] = {}
         self.features: set[str] = set()
         self._variables = configuration.option_values(arguments, "-S", "--setvar")
@@ -71,6 +73,7 @@ class Loading:
             does not exist.
         """
         checks = self._load_all(load, complete)
+        self.changed = any(map(reframe_patches.set_variables, checks))
         needs.detect(checks)
         self.programs, self.features = needs.programs(checks), needs.features(checks)
         of_class = {name: type(check).__name__ for check in checks for name in needs.cases(check)}
@@ -97,8 +100,10 @@ class Loading:
         """
         known = {type(check).__name__: {*type(check).var_space} for check in checks}
         lacking = {name: set(loader.unset_vars(name)) for name in known}
+        # ReFrame sets those of fixtures, too.
+        fixtures = {type(check).__name__ for check in checks if check.is_fixture()}
         for variable in self._variables:
-            _check_variable("-S", variable, known, lacking, with_cases)
+            _check_variable("-S", variable, known, lacking, with_cases | fixtures)
         for check in checks:
             known[type(check).__name__] |= {*type(check).param_space.params}
         names = {word.partition("=")[0].split(".", 1)[-1] for word in self._varied}

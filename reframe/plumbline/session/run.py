@@ -216,8 +216,8 @@ def _against_inventory(
 ) -> list[str]:
     """Return what is in the inventory and no longer exists or no longer has bounds, a line each.
 
-    If the command line sets variables of the checks, other bounds are faults only under strict
-    rules.
+    If the command line or a mode sets variables of the checks, other bounds are faults only under
+    strict rules.
 
     :arg named: the system of the command line, with a partition if one is named.
     :arg arguments: the other arguments.
@@ -247,7 +247,7 @@ def _against_inventory(
         system, expected, ended.records, tables, folders
     )
     faults += edited
-    changed = configuration.option_values(arguments, "-S", "--setvar")
+    changed = configuration.option_values(arguments, "-S", "--setvar") or ended.loading.changed
     (ended.notes if changed and not strict else faults).extend(lost)
     ended.notes += new
     return faults + (_uncompared(expected, ended) if strict else [])

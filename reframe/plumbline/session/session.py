@@ -129,6 +129,7 @@ def watch(session: Session) -> None:
 
     reframe_patches.wrap_load(load)
     reframe_patches.load_other_files(session.loading.failed)
+    reframe_patches.note_set_variables()
     reframe_patches.postpone_skips()
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.end_on_signals()

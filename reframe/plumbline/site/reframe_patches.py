@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import reframe
 import reframe.core.config
+import reframe.core.decorators
 import reframe.core.fields
 import reframe.core.hooks
 import reframe.core.modules
@@ -225,6 +226,71 @@ def load_other_files(failed: Callable[[str, Exception], None]) -> None:
         except Exception as error:
             failed(filename, error)
             return []
+
+
+def note_set_variables() -> None:
+    """Remember what ``-S`` changes, for :func:`set_variables`.
+
+    Why: ReFrame replaces the default values in the classes, and keeps no list of that.
+    Remove when: a check has a list of the variables that ``-S`` set.
+    """
+
+    @replaces(reframe.core.decorators, "_setvars")
+    def noted(set_all, registry, variables):
+        return set_all([*map(_Noting, registry)], variables)
+
+
+class _Noting:
+    """A class of checks, as ReFrame sets its variables."""
+
+    def __init__(self, test: type[RegressionTest]):
+        self._test, self.__name__ = test, test.__name__
+        _set.setdefault(test, {})
+
+    def setvar(self, name: str, value: object) -> bool:
+        owner, variable = self._test, name
+        while (first := variable.partition("."))[1] and first[0] in owner.fixture_space:
+            owner, variable = owner.fixture_space[first[0]].cls, first[2]
+        before = _default(owner, variable)
+        done = self._test.setvar(name, value)
+        if done and _default(owner, variable) != before:
+            _set.setdefault(owner, {})[variable] = getattr(value, "value", "@none")
+        return bool(done)
+
+
+def _default(owner: type[RegressionTest], variable: str) -> object:
+    return owner.var_space[variable]._default_value if variable in owner.var_space else None
+
+
+#: Class of a check or fixture -> the variables that ``-S`` changed, with their values as given.
+_set: dict[type[RegressionTest], dict[str, str]] = {}
+
+
+def set_variables(check) -> dict[str, str]:
+    """Return the variables that ``-S`` changed from their default in a check, and in its fixtures:
+    ``name`` or ``fixture.name`` -> value as it was given. Those that the check's author declared
+    with ``loggable=False`` are not in it.
+
+    Why: as of :func:`note_set_variables`.
+    Remove when: likewise.
+    """
+    return _set_variables(type(check))
+
+
+def _set_variables(owner: type[RegressionTest]) -> dict[str, str]:
+    # The classes of --repeat, --distribute and -P are derived from one whose variables were set.
+    known = next((_set[base] for base in owner.__mro__ if base in _set), {})
+    found = {
+        name: value
+        for name, value in known.items()
+        if name in RegressionTest.var_space or owner.var_space[name].is_loggable()
+    }
+    for name, fixture in owner.fixture_space.fixtures.items():
+        for variable, value in _set_variables(fixture.cls).items():
+            # One option may set a variable of the same name in a check and in its fixtures.
+            if found.get(variable) != value:
+                found[f"{name}.{variable}"] = value
+    return found
 
 
 def postpone_skips() -> None:
