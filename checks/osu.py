@@ -138,16 +138,23 @@ class Osu(Benchmark):
         return self.validate and self.sized
 
     def prepare(self):
-        if self.sized:
-            if self.validates:
-                self.first_sample_opts = ["-c"]
-                self.first_sample_inputs = {"validation": "pass"}
-            # A single number is the largest size. The smallest depends on OSU's version.
-            self.executable_opts = ["-m", str(self.largest)]
+        repeated = []
         if self.iterations:
             repeated = ["-i", str(self.iterations), "-x", str(self.iterations // 10)]
-            self.executable_opts += repeated
             self.conditions = {**self.conditions, "iterations": str(self.iterations)}
+        if self.sized:
+            # A single number is the largest size. The smallest depends on OSU's version.
+            self.executable_opts = ["-m", str(self.largest)]
+        if self.validates:
+            self.first_sample_opts = ["-c"]
+            self.first_sample_inputs = {"validation": "pass"}
+            if self.num_warmups:
+                # In each iteration OSU fills and compares all bytes, one by one: all iterations of
+                # osu_latency take a minute. Of a warm-up the times do not count, and two are
+                # enough to validate.
+                self.first_sample_opts += ["-i", "2", "-x", "0"]
+                self.later_sample_opts, repeated = repeated, []
+        self.executable_opts += repeated
 
 
 class TwoTasks(Osu):
@@ -179,11 +186,8 @@ class PointToPoint(TwoTasks):
     def prepare(self):
         super().prepare()
         if self.test in WINDOWED and self.validates and self.num_warmups:
-            # By default a window's messages share a buffer, which shows the last one alone. With a
-            # buffer each, two iterations take as long as all with one, and are enough to validate.
-            self.first_sample_opts += ["-b", "multiple", "-i", "2", "-x", "0"]
-            self.later_sample_opts = self.executable_opts[2:]
-            self.executable_opts = self.executable_opts[:2]
+            # By default a window's messages share a buffer, which shows the last one alone.
+            self.first_sample_opts += ["-b", "multiple"]
 
 
 @rfm.simple_test
@@ -469,7 +473,7 @@ class Collective(Osu):
             # Of floats OSU compares whole numbers, and accepts NaN. The sums of integers are exact,
             # but another figure, so only a warm-up has them.
             self.first_sample_opts += ["-T", "mpi_int"]
-            self.later_sample_opts = floats
+            self.later_sample_opts += floats
         else:
             self.executable_opts += floats
 
