@@ -14,6 +14,20 @@ KERNELS = ["copy", "mul", "add", "triad", "dot"]
 #: Bytes per number.
 DOUBLE = 8
 
+#: Smallest array, in numbers: 256 MiB, as in the published tables.
+SMALLEST = 2**25
+
+#: Arrays that a repetition of the five kernels passes over.
+PASSES = 2 + 2 + 3 + 3 + 2
+
+#: Arrays in the memory of the host: three, and up to version 5.0 three copies of them at the end,
+#: which it validates.
+IN_MEMORY = 6
+
+#: Slowest rates to expect, in bytes per second: of a core that shares the memory with all others,
+#: and of the first access to memory (0.5 GB/s on a virtual machine).
+PER_CORE, FIRST_ACCESS = 1e9, 0.5e9
+
 #: GPUs of the layout -> SYCL devices that oneAPI's runtime is to show. sycl-stream takes the first
 #: device of any kind: where oneAPI's OpenCL is installed, an FPGA that is emulated on the CPU.
 SYCL_DEVICES = {"cuda": "cuda:gpu", "rocm": "hip:gpu", "": "*:cpu"}
@@ -32,7 +46,7 @@ class BabelStream(Benchmark):
     headline = ["triad"]
     tags = {"nightly", "maintenance", "screen"}
     sample_seconds = 90
-    # Six runs that move 64 GB each, at 12 GB/s of one core.
+    # Six runs with the smallest arrays that move 64 GB each, at 12 GB/s of one core.
     usual_seconds = 30
 
     def figures(self) -> list[Figure]:
@@ -68,30 +82,38 @@ class BabelStream(Benchmark):
         self.conditions = {"array_size": str(self.elements), "model": model, **self.conditions}
         if not self.layout.vendor:
             self.conditions["cores"] = str(self.layout.num_cpus_per_task)
+            self.allow_for_size()
         self.executable_opts = ["-s", str(self.elements), "-n", str(self.times)]
         if self.program == "sycl-stream":
             # The environment or its modules may have selected the devices.
             devices = SYCL_DEVICES[self.layout.vendor]
             self.env_vars["ONEAPI_DEVICE_SELECTOR"] = f"${{ONEAPI_DEVICE_SELECTOR:-{devices}}}"
 
+    def allow_for_size(self) -> None:
+        """Raise the time limit, and the estimate, for arrays of large caches."""
+        array = self.elements * DOUBLE
+        kernels = self.times * PASSES * array / (PER_CORE * self.layout.num_cpus_per_task)
+        needed = math.ceil(kernels + IN_MEMORY * array / FIRST_ACCESS)
+        self.sample_seconds = max(self.sample_seconds, needed)
+        self.result.usual_seconds *= self.elements / SMALLEST
+
     def array_elements(self) -> int:
         """Return the numbers in each of the three arrays.
 
         It is a multiple of 1024, which BabelStream's GPU kernels need.
         """
-        least = 2**25
         if self.layout.vendor:
-            memory = self.current_partition.extras.get("gpu_memory", 0)
+            memory, arrays = self.current_partition.extras.get("gpu_memory", 0), 3
             # As in the published tables. The largest GPUs have as much cache as one array.
-            elements = least
+            elements = SMALLEST
         else:
-            memory = self.current_partition.extras.get("memory", 0)
+            memory, arrays = self.current_partition.extras.get("memory", 0), IN_MEMORY
             share = self.layout.num_cpus_per_task / len(self.topology.cores)
             caches = math.ceil(share * self.topology.num_last_level_caches)
             cache = self.last_level_cache * caches
-            elements = max(least, 4 * cache // DOUBLE)
+            elements = max(SMALLEST, 4 * cache // DOUBLE)
         elements = -(-elements // 1024) * 1024
-        if memory and 3 * elements * DOUBLE > 0.8 * memory:
+        if memory and arrays * elements * DOUBLE > 0.8 * memory:
             self.skip_case(
                 "arrays of four times the last-level cache do not fit in 80 % of the memory",
                 "placement.too-little-memory",

@@ -280,6 +280,40 @@ def test_more_repetitions_than_babelstream_validates_are_refused(tmp_path: Path)
     assert "times_at_once" in ended.output and "[check.not-loaded]" in ended.output
 
 
+def with_caches(folder: Path, size: int) -> None:
+    """Eagle with last-level caches of so many bytes; 18 cores share one."""
+    foreign.prepare("eagle", folder)
+    path = folder / "systems" / "eagle.yaml"
+    path.write_text(path.read_text().replace("size: 25952256", f"size: {size}"))
+
+
+def test_arrays_of_large_caches_get_the_time_that_they_need(tmp_path: Path) -> None:
+    """A virtual machine of two cores has a whole socket's cache of 480 MiB."""
+    with_caches(tmp_path, 2**30)
+    foreign.reframe("eagle", tmp_path, "--dry-run", "-n", "babelstream_numa", "--tag=.*")
+    (path,) = tmp_path.glob("results/sessions/*/stage/**/rfm_job.sh")
+    (size, times), time, (last,), (places,) = (
+        re.search(pattern, path.read_text(), re.M).groups()
+        for pattern in (
+            r"-stream -s (\d+) -n (\d+)", r"--time=(\d+):(\d+):(\d+)", r"\$\(seq 0 (\d+)\)",
+            r"^for at in (.*); do",
+        )
+    )  # fmt: skip
+    hours, minutes, seconds = map(int, time)
+    runs = (int(last) + 1) * len(places.split())
+    # Kernels at 1 GB/s for each of 18 cores; three arrays, and copies of them, at 0.5 GB/s.
+    needed = 12 * int(size) * 8 * int(times) / 18e9 + 6 * int(size) * 8 / 0.5e9
+    assert int(size) * 8 >= 4 * 2**30
+    assert 3600 * hours + 60 * minutes + seconds >= runs * needed
+
+
+def test_arrays_that_babelstream_copies_to_validate_them_fit_in_the_memory(tmp_path: Path) -> None:
+    """Three of 16 GiB fit in 96 GB, and six do not."""
+    with_caches(tmp_path, 2**32)
+    ended = foreign.run("eagle", tmp_path, "-n", "babelstream_numa", "--tag=.*")
+    assert foreign.only(ended)["code"] == "placement.too-little-memory", ended.output
+
+
 @pytest.mark.parametrize("pattern", ["sequential", "random"])
 def test_ior_reads_what_a_time_limit_let_it_write(tmp_path: Path, pattern: str) -> None:
     foreign.prepare("summit", tmp_path)

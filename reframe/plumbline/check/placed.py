@@ -163,8 +163,6 @@ class Placed(declaration.Declaration):
                 self.num_samples, self.num_warmups = 1, 0
             self.env_vars.update(load.YIELDING)
             self.conditions = {"busy": "yes", **self.conditions}
-        self.limit_time(len(self.layouts))
-        self.time_limit = max(self.time_limit, partition.extras.get("least_time", 0))
         self.set_tasks()
         launcher_options = self.apply_variant()
         self.env_vars.update(bindings[0].env_vars if len(bindings) == 1 else {})
@@ -178,6 +176,8 @@ class Placed(declaration.Declaration):
         check = tasks.module_check("./loaded.sh", partition, self.current_environ)
         self.prerun_cmds = [*(f"{command} || exit" for command in check), *self.prerun_cmds]
         self.prepare()
+        self.limit_time(len(self.layouts))
+        self.time_limit = max(self.time_limit, partition.extras.get("least_time", 0))
         self.sample_command(self.found.path, bindings)
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from plumbline.check.result import CaseResult
 from plumbline.site import load
 
 
@@ -28,10 +29,11 @@ def in_order(testcases: list) -> list:
 class Progress:
     """The cases of this machine that have not started.
 
-    :arg cases: name -> estimated seconds on an idle machine.
+    :arg cases: name -> its result, with the estimated seconds on an idle machine; a check may
+        change the estimate until its case starts.
     """
 
-    def __init__(self, cases: dict[str, float]):
+    def __init__(self, cases: dict[str, CaseResult]):
         self._rest = dict(cases)
         self._number = len(cases)
         self._began = self._expected = 0.0
@@ -46,8 +48,8 @@ class Progress:
         now = time.monotonic()
         self._began = self._began or now
         factor = (now - self._began) / self._expected if self._expected else 1
-        rest = sum(self._rest.values()) * factor
-        self._expected += self._rest.pop(case)
+        rest = sum(case.usual_seconds for case in self._rest.values()) * factor
+        self._expected += self._rest.pop(case).usual_seconds
         about = f"{rest / 60:.0f} min" if rest >= 90 else f"{max(rest, 1):.0f} s"
         done = self._number - len(self._rest)
         return f"{done} of {self._number} starts: {name}; the rest takes about {about}"

@@ -215,7 +215,7 @@ class Session(executors.TaskEventListener):
         }
         self._progress = progress.Progress(
             {
-                key_of(testcase): (of_check(testcase.check) or CaseResult()).usual_seconds
+                key_of(testcase): of_check(testcase.check) or CaseResult()
                 for testcase in testcases
                 if load.is_local(testcase.check, testcase.partition)
             }
