@@ -379,9 +379,13 @@ def why_missing(placement: str, topology: Topology) -> str | None:
 
 
 def of_one_node(topology: Topology) -> list[str]:
-    """Return the placements that a single node of this topology has."""
+    """Return the placements that a single node of this topology has.
+
+    With one socket, ``one-socket`` would measure the same as ``all-cores``.
+    """
+    unlisted = {*_NEED_TWO_NODES, *_COMES_WITH}
+    if len(topology.by_socket()) == 1:
+        unlisted.add("one-socket")
     return [
-        name
-        for name in PLACEMENTS
-        if name not in {*_NEED_TWO_NODES, *_COMES_WITH} and why_missing(name, topology) is None
+        name for name in PLACEMENTS if name not in unlisted and why_missing(name, topology) is None
     ]
