@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import PATIENCE, stop
+from conftest import CHECKS, PATIENCE, stop
 from plumbline.software import environments, externals, providers, spack
 from spack_site import CAPTURES, FIO, LOCK, PINS, Site, hashed, site_, wait_for  # noqa: F401 - a fixture
 
@@ -53,6 +53,19 @@ def test_build_then_measure(site: Site):
     # A run edits nothing of the tree.
     assert (site.folder / "spack.yaml").read_text() == manifest
     assert [path.name for path in site.folder.iterdir()] == ["spack.yaml"]
+
+
+def test_a_program_of_two_toolchains_is_measured_in_the_first(site: Site):
+    """Spack installs what does not use the MPI once for both."""
+    shutil.copytree(site.folder, site.folder.with_name("other"))
+    (first,) = site.testbed.environments
+    first |= {"features": [], "extras": {"provider": "spack", "detect": True}}
+    site.testbed.environments.append(first | {"name": "other"})
+    site.testbed.write()
+    assert site.plumbline("build", "testbed").code == 0
+    for chosen, expected in {("-p", ".*"): {site.toolchain}, ("-p", "other"): {"other"}}.items():
+        listed = site.testbed.reframe("-c", CHECKS, "-n", "fio", "-lC", *chosen)
+        assert {*re.findall(r"- fio .*\+(\S+)", listed.out)} == expected, listed.output
 
 
 def test_second_build_starts_nothing(site: Site):
@@ -216,7 +229,7 @@ def test_one_package_that_fails_takes_nothing_from_the_others(site: Site):
     assert "fio@3.37" not in done.err
     assert site.refusal() == ""
     # Its checks are there, so that they are seen to be skipped.
-    assert providers.installed("spack", site.name, ["network_test"]) == ["network_test"]
+    assert providers.installed("spack", site.name, ["network_test"]).keys() == {"network_test"}
     assert site.refusal("network_test") == "build.not-in-environment"
     again = site.build()
     assert "network_test.c:17:10" in again.out
@@ -267,7 +280,7 @@ def test_program_lost_after_the_build(site: Site, lost: str):
         (site.place / lost_file).unlink()
     assert site.refusal() == "build.not-in-environment"
     # `local` has the features of what was built, not of what is left of it.
-    assert providers.installed("spack", site.name, ["fio", "ior"]) == ["fio"]
+    assert providers.installed("spack", site.name, ["fio", "ior"]).keys() == {"fio"}
     assert site.build().code == 0
     assert site.refusal() == ""
 
@@ -310,9 +323,9 @@ def test_library_lost_after_the_build(site: Site):
 def test_a_manifest_that_cannot_be_read_stops_no_session_of_anything_else(site: Site):
     assert site.build().code == 0
     (site.folder / "spack.yaml").write_text("spack: [")
-    assert providers.installed("spack", site.name, ["fio", "ior"]) == ["fio"]
+    assert providers.installed("spack", site.name, ["fio", "ior"]).keys() == {"fio"}
     assert site.refusal() == "build.not-built"
-    assert providers.installed("spack", "testbed:elsewhere", ["fio"]) == []
+    assert providers.installed("spack", "testbed:elsewhere", ["fio"]) == {}
 
 
 def test_tool_changed_after_the_build(site: Site):

@@ -77,15 +77,22 @@ def programs(checks: Iterable) -> dict[str, list[str]]:
 
 
 def detect(checks: Iterable) -> None:
-    """Give each environment with ``detect`` the features of the programs that it has."""
+    """Give each environment with ``detect`` the features of the programs that it has.
+
+    Spack installs a program that does not use MPI once for all MPIs. Of its environments only the
+    first has it, as the same file would be measured twice.
+    """
     system, needed = rt.runtime().system, programs(checks)
+    measured: set[Path | None] = set()
     for environment in {id(e): e for p in system.partitions for e in p.environs}.values():
         if environment.extras.get("detect"):
             name = f"{system.name}:{environment.name}"
             provider = environment.extras.get("provider", "path")
-            for program in providers.installed(provider, name, needed):
+            files = providers.installed(provider, name, needed)
+            for program in (p for p, file in files.items() if file not in measured):
                 new = {*needed[program]} - {*environment.features}
                 environment.features.extend(sorted(new))
+            measured |= {*files.values()} - {None}
 
 
 def cases(check) -> list[str]:

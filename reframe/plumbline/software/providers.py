@@ -120,21 +120,23 @@ def placeholder(provider: str, program: str, environment: str) -> Program:
     return Program(f"{NOT_BUILT}/{environment.partition(':')[2]}/bin/{program}", launcher)
 
 
-def installed(provider: str, environment: str, programs: Iterable[str]) -> list[str]:
-    """Return those of the programs that an environment of this machine has.
+def installed(provider: str, environment: str, programs: Iterable[str]) -> dict[str, Path | None]:
+    """Return those of the programs that an environment of this machine has, each with the file that
+    Spack installed, if it did.
 
     :arg environment: ``system:toolchain``.
     """
     if provider == "path":
-        return [program for program in programs if shutil.which(program)]
+        return {program: None for program in programs if shutil.which(program)}
     found = None
     if provider == "spack":
         found = builds.find_built(environments.Environment(*environment.split(":")))
     if found is None:
-        return []
+        return {}
     # Also what is lost or out of date: its case is then skipped with a reason, and does not vanish.
     known = {program for program, _ in programs_of(found.lock)}
-    return [p for p in programs if p in known or program_in(found.view, p)]
+    paths = {program: program_in(found.view, program) for program in programs}
+    return {p: path and path.resolve() for p, path in paths.items() if path or p in known}
 
 
 def find_in(folder: Path, program: str, manager: str = "local") -> Program:
