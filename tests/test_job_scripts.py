@@ -206,17 +206,20 @@ def test_reductions_are_validated_with_integers(
 
 
 @pytest.mark.parametrize("warmups", [0, 1])
-def test_each_message_of_a_window_is_validated(tmp_path: Path, warmups: int) -> None:
-    """With few iterations; what is judged has those that were asked for."""
+@pytest.mark.parametrize("test, more", [("latency", ""), ("bw", " -b multiple")])
+def test_data_is_validated_in_few_iterations(
+    tmp_path: Path, test: str, more: str, warmups: int
+) -> None:
+    """Of windows, each message. What is judged has the iterations that were asked for."""
     foreign.prepare("eagle", tmp_path)
     words = ["-S", f"num_warmups={warmups}", "-S", "osu_p2p.iterations=70", "--tag=.*"]
     text = rendered(
-        tmp_path, "eagle", ["-n", "osu_p2p%test=bw%placement=on-socket", *words]
+        tmp_path, "eagle", ["-n", f"osu_p2p%test={test}%placement=on-socket", *words]
     ).read_text()
-    (command,) = re.findall(r"osu_bw .*(?= >sample)", text)
+    (command,) = re.findall(rf"osu_{test} .*(?= >sample)", text)
     repeated = "-i 70 -x 7"
-    assert command == "osu_bw " + (
-        f"$([ $sample != 0 ] || echo -c -b multiple -i 2 -x 0) $([ $sample = 0 ] || echo "
+    assert command == f"osu_{test} " + (
+        f"$([ $sample != 0 ] || echo -c -i 2 -x 0{more}) $([ $sample = 0 ] || echo "
         f"{repeated}) -m 4194304"
         if warmups
         else f"$([ $sample != 0 ] || echo -c) -m 4194304 {repeated}"
@@ -290,8 +293,7 @@ def with_caches(folder: Path, size: int) -> None:
 def test_arrays_of_large_caches_get_the_time_that_they_need(tmp_path: Path) -> None:
     """A virtual machine of two cores has a whole socket's cache of 480 MiB."""
     with_caches(tmp_path, 2**30)
-    foreign.reframe("eagle", tmp_path, "--dry-run", "-n", "babelstream_numa", "--tag=.*")
-    (path,) = tmp_path.glob("results/sessions/*/stage/**/rfm_job.sh")
+    path = rendered(tmp_path, "eagle", ["-n", "babelstream_numa", "--tag=.*"])
     (size, times), time, (last,), (places,) = (
         re.search(pattern, path.read_text(), re.M).groups()
         for pattern in (
@@ -305,6 +307,18 @@ def test_arrays_of_large_caches_get_the_time_that_they_need(tmp_path: Path) -> N
     needed = 12 * int(size) * 8 * int(times) / 18e9 + 6 * int(size) * 8 / 0.5e9
     assert int(size) * 8 >= 4 * 2**30
     assert 3600 * hours + 60 * minutes + seconds >= runs * needed
+
+
+@pytest.mark.parametrize(
+    "placement, size, times",
+    [("one-core", 2**25, 20), ("one-core", 2**30, 5), ("all-cores", 2**30, 20)],
+)
+def test_a_core_with_a_large_cache_repeats_less(
+    tmp_path: Path, placement: str, size: int, times: int
+) -> None:
+    with_caches(tmp_path, size)
+    path = rendered(tmp_path, "eagle", ["-n", f"babelstream%placement={placement}", "--tag=.*"])
+    assert f" -n {times} " in path.read_text()
 
 
 def test_arrays_that_babelstream_copies_to_validate_them_fit_in_the_memory(tmp_path: Path) -> None:
