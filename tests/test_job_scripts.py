@@ -321,6 +321,13 @@ def test_a_core_with_a_large_cache_repeats_less(
     assert f" -n {times} " in path.read_text()
 
 
+def test_sums_that_the_serial_model_cannot_validate_are_skipped(tmp_path: Path) -> None:
+    """Of 2**27 numbers, a correct one fails."""
+    with_caches(tmp_path, 2**28)
+    ended = foreign.run("eagle", tmp_path, "-n", "babelstream_serial", "--tag=.*")
+    assert foreign.only(ended)["code"] == "placement.too-large-cache", ended.output
+
+
 def test_arrays_that_babelstream_copies_to_validate_them_fit_in_the_memory(tmp_path: Path) -> None:
     """Three of 16 GiB fit in 96 GB, and six do not."""
     with_caches(tmp_path, 2**32)
