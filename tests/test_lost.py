@@ -359,6 +359,14 @@ def test_a_job_of_lsf_whose_host_is_unreachable(tmp_path: Path, monkeypatch):
     assert job.scheduler.finished(job) and job.exception.code == "job.node-failed"
 
 
+def test_the_exit_code_of_a_job_of_lsf(tmp_path: Path, monkeypatch):
+    """For which ReFrame does not ask, so that a job that a signal ended would pass."""
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    command(tmp_path / "bjobs", f'case "$*" in {EXITED} *exit_code*) echo 137;; *) echo -;; esac')
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and (job.exitcode, job.exception) == (137, None)
+
+
 def test_a_job_of_lsf_is_cancelled_by_its_own_command(tmp_path: Path, monkeypatch):
     for scheduler in (LsfJobScheduler, *lost._PBS):
         monkeypatch.setattr(scheduler, "poll", scheduler.poll)
@@ -547,6 +555,36 @@ def test_a_job_that_slurms_accounting_has_as_preempted(
     job.scheduler.poll(job)
     assert job.scheduler.finished(job) == ends
     assert (getattr(job.exception, "code", None) == "job.preempted") == ends
+
+
+@pytest.mark.parametrize(
+    ("state", "printed", "code"),
+    [
+        ("FAILED", "0:15", 143),
+        ("FAILED", "3:0", 3),
+        ("FAILED", "0:9\n2:0", 137),
+        ("COMPLETED", "0:0", 0),
+    ],
+)
+def test_the_signal_that_ended_a_job_of_slurm(
+    tmp_path: Path, monkeypatch, state: str, printed: str, code: int
+):
+    """ReFrame has 0 as its exit code."""
+    monkeypatch.setattr(runtime, "temp_environment", lambda **_: contextlib.nullcontext())
+    job = job_of(SlurmJobScheduler, tmp_path, monkeypatch)
+    job.scheduler._pending_job_reason_poll_freq = 10
+    lines = f"JobID|State|ExitCode|End|NodeList\n8|{state}|{printed[:3]}|1700000000|n1"
+    answers = f"""case "$*" in *"-o exitcode") echo '{printed}';; *) echo '{lines}';; esac"""
+    command(tmp_path / "sacct", answers)
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and (job.exitcode, job.exception) == (code, None)
+
+
+def test_the_signal_that_ended_a_job_by_slurms_controller(tmp_path: Path, slurm_job: Job):
+    command(tmp_path / "squeue", UNKNOWN)
+    command(tmp_path / "scontrol", shown("FAILED").replace("1:0", "0:9"))
+    slurm_job.scheduler.poll(slurm_job)
+    assert slurm_job.scheduler.finished(slurm_job) and slurm_job.exitcode == 137
 
 
 @pytest.mark.parametrize("sacct", [NO_CONTROLLER, None])

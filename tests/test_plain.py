@@ -483,6 +483,23 @@ def test_a_job_that_a_signal_ended_is_a_warning(odd: Done):
     assert warned == {"crashed": ["output.exit-code"], "killed": ["output.exit-code"]}
 
 
+@pytest.mark.parametrize(
+    ("job", "warned"),
+    [
+        ({"exitcode": 143}, True),
+        # Of Flux.
+        ({"exitcode": -15}, True),
+        # Of ReFrame's local scheduler.
+        ({"exitcode": None, "signal": 15}, True),
+        ({"exitcode": 1}, False),
+        ({"exitcode": -128}, False),
+    ],
+)
+def test_exit_codes_of_jobs_that_a_signal_ended(job: dict, warned: bool):
+    notice = plain._ended_by_signal(SimpleNamespace(job=SimpleNamespace(**job)))
+    assert (notice and notice.code) == ("output.exit-code" if warned else None)
+
+
 # -- what ReFrame's own exit code does not show --------------------------------------------------
 
 HIDDEN = (

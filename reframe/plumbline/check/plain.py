@@ -321,10 +321,12 @@ def _both(own: Judgement, baseline: Judgement | None) -> Judgement:
 def _ended_by_signal(check) -> Notice | None:
     """Return a warning if a signal ended a job or its last command. Other exit codes are for the
     check to judge: that of a ``grep`` which finds no error is 1."""
-    # A shell and the launchers add 128; only ReFrame's local scheduler has the signal itself.
+    # A shell and the launchers add 128; ReFrame's local scheduler has the signal itself, and Flux
+    # its negative (flux-jobs(1), "returncode").
     code = getattr(check.job, "exitcode", None) or 0
+    number = getattr(check.job, "signal", None) or (-code if code < 0 else code - 128)
     try:
-        name = signal.Signals(getattr(check.job, "signal", None) or code - 128).name
+        name = signal.Signals(number).name
     except ValueError:
         return None
     message = f"{name} ended the job, and the check accepts its output"

@@ -196,6 +196,9 @@ def _poll_lsf(job) -> None:
     job.stat = done.stdout.strip()
     if job.stat in _ENDED_IN_LSF or re.search(_FORGOTTEN.format(job.jobid), done.stderr):
         update_job(job, state="COMPLETED", completed=True)
+        # ReFrame does not ask for it.
+        code = command_output("bjobs", "-noheader", "-o", "exit_code", job.jobid).strip()
+        update_job(job, exitcode=int(code) if code.isdigit() else job.exitcode)
     elif done.returncode:
         raise SpawnedProcessError(done.args, done.stdout, done.stderr, done.returncode)
 

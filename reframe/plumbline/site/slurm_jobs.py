@@ -53,8 +53,19 @@ def _polled(update: Callable, scheduler, jobs: list[Job], poll: Callable[[], Non
             update_job(job, exception=still_pending(job))
         elif scheduler.finished(job) and not getattr(job, "reason_known", False):
             job.reason_known = True
-            if set(job.state.split(",")) & LOST:
+            states = set(job.state.split(","))
+            if states & LOST:
                 update_job(job, exception=Lost(f"Slurm reports {end_of(job)}", job.jobid))
+            elif "FAILED" in states and job.exitcode == 0:
+                # Of ``0:15``, ReFrame takes the first number alone.
+                codes = map(_exit_code, _accounted(job, "exitcode").split())
+                update_job(job, exitcode=max(codes, default=0))
+
+
+def _exit_code(printed: str) -> int:
+    """Return an exit code of Slurm, ``CODE:SIGNAL``, as shells have it: 128 more than a signal."""
+    code, _, number = printed.partition(":")
+    return int(code) or (128 + int(number) if int(number or 0) else 0)
 
 
 def _by_sacct(_, jobs: list, poll: Callable[[], None]) -> None:
@@ -105,8 +116,7 @@ def end_of(job) -> str:
     """Return the final state of a job, of Slurm's accounting or else of its controller, and those
     of its nodes that are not up."""
     state = job.state
-    fields = "state,elapsed,timelimit"
-    output = command_output("sacct", "-n", "-X", "-P", "-j", job.jobid, "-o", fields)
+    output = _accounted(job, "state,elapsed,timelimit")
     lines = [line.split("|") for line in output.splitlines()]
     if len(lines) == 1 and len(lines[0]) == 3:
         state, elapsed, limit = lines[0]
@@ -114,6 +124,11 @@ def end_of(job) -> str:
     if "NODE_FAIL" in state:
         state = "; ".join([state, *_not_up(node_spec(job))])
     return state
+
+
+def _accounted(job, fields: str) -> str:
+    """Return what sacct(1) prints of a job, or of each of an array."""
+    return command_output("sacct", "-n", "-X", "-P", "-j", job.jobid, "-o", fields)
 
 
 def _not_up(nodes: str, states: str = _NOT_UP) -> list[str]:
@@ -154,7 +169,7 @@ def _ask_controller(jobs: list) -> list:
         lines = [slurm.fields_of(line) for line in done.stdout.splitlines()]
         # A line each of an array's jobs, or a heterogeneous job's components.
         if found := [fields for fields in lines if "JobState" in fields]:
-            codes = [int(fields.get("ExitCode", "0").partition(":")[0]) for fields in found]
+            codes = [_exit_code(fields.get("ExitCode", "0")) for fields in found]
             update_job(
                 job,
                 state=",".join(fields["JobState"] for fields in found),
