@@ -74,6 +74,7 @@ def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Jo
     servers = {PbsJobScheduler: ".pbs01", PbsProJobScheduler: ".pbs01", TorqueJobScheduler: ".sdb"}
     job.scheduler._submit_timeout = None
     job._jobid = f"8{servers.get(scheduler, '')}"
+    job._submit_time = 0
     for name in ("job.out", "job.err"):
         (folder / name).write_text("")
     return job
@@ -287,6 +288,24 @@ def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, words: str, c
 
 
 @pytest.mark.parametrize("code", [0, 255])
+def test_a_job_that_lsf_does_not_list_yet(tmp_path: Path, monkeypatch, code: int):
+    """What answers bjobs(1) is older than the job."""
+    job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
+    neighbour = copy.copy(job)
+    job_patches.update_job(job, submit_time=time.time())
+    job_patches.update_job(neighbour, jobid="9", submit_time=time.time(), state="RUNNING")
+    unlisted = [f"echo 'Job <{number}> is not found' >&2" for number in (8, 9)]
+    command(tmp_path / "bjobs", "\n".join([*unlisted, f"exit {code}"]))
+    job.scheduler.poll(job, neighbour)
+    assert not job.scheduler.finished(job) and not lost.notes
+    # One that it listed is gone at once.
+    assert job.scheduler.finished(neighbour)
+    command(tmp_path / "bjobs", f'case "$*" in {EXITED} esac')
+    job.scheduler.poll(job)
+    assert job.scheduler.finished(job) and job.exception is None
+
+
+@pytest.mark.parametrize("code", [0, 255])
 def test_a_job_beside_one_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, code: int):
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     neighbour = copy.copy(job)
@@ -374,7 +393,6 @@ def test_a_job_of_lsf_is_cancelled_by_its_own_command(tmp_path: Path, monkeypatc
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
     lost.watch()
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
-    job_patches.update_job(job, submit_time=0)
     command(tmp_path / "bkill", f'echo "$*" >{tmp_path}/killed')
     job.cancel()
     assert (tmp_path / "killed").read_text() == "8\n" and not lost.notes

@@ -55,6 +55,11 @@ NO_HISTORY = "not configured to maintain job history"
 #: lsf.conf, LSB_BJOBS_CONSISTENT_EXIT_CODE. The latter is of all jobs that it was asked for.
 _FORGOTTEN = "Job <{}> is not found|No unfinished job found"
 
+#: The longest time in seconds for which bjobs(1) may not list a new job: IBM Spectrum LSF 10.1,
+#: lsb.params, MBD_REFRESH_TIME, which is at most 300, after which the child of mbatchd that answers
+#: queries is replaced.
+_REFRESH = 300
+
 #: States of a job that has ended: IBM Spectrum LSF 10.1, "LSF terms and concepts". In ZOMBI, it was
 #: killed while its host was unreachable.
 _ENDED_IN_LSF = frozenset({"DONE", "EXIT", "POST_DONE", "POST_ERR", "ZOMBI"})
@@ -126,10 +131,10 @@ def _update(name: str, scheduler, jobs: list, poll: Callable[[], None]) -> None:
     except JobSchedulerError as err:
         note(f"{name} does not answer ({last_line(str(err))}): waiting")
     except SpawnedProcessError as err:
-        gone = [job for job in jobs if re.search(_FORGOTTEN.format(job.jobid), err.stderr)]
-        for job in gone:
-            update_job(job, state="COMPLETED", completed=True)
-        if not gone:
+        for job in jobs:
+            if _has_forgotten(job, err.stderr):
+                update_job(job, state="COMPLETED", completed=True)
+        if not any(_is_not_listed(job, err.stderr) for job in jobs):
             note(f"{name} does not answer ({why(err)}): waiting")
 
 
@@ -194,13 +199,24 @@ def _poll_lsf(job) -> None:
     """
     done = osext.run_command(["bjobs", "-noheader", "-o", "stat", job.jobid])
     job.stat = done.stdout.strip()
-    if job.stat in _ENDED_IN_LSF or re.search(_FORGOTTEN.format(job.jobid), done.stderr):
+    if job.stat in _ENDED_IN_LSF or _has_forgotten(job, done.stderr):
         update_job(job, state="COMPLETED", completed=True)
         # ReFrame does not ask for it.
         code = command_output("bjobs", "-noheader", "-o", "exit_code", job.jobid).strip()
         update_job(job, exitcode=int(code) if code.isdigit() else job.exitcode)
     elif done.returncode:
         raise SpawnedProcessError(done.args, done.stdout, done.stderr, done.returncode)
+
+
+def _is_not_listed(job, stderr: str) -> bool:
+    return re.search(_FORGOTTEN.format(job.jobid), stderr) is not None
+
+
+def _has_forgotten(job, stderr: str) -> bool:
+    """Return whether LSF no longer has a job, as it ended a while ago: not of one that is so new
+    that it was not listed yet."""
+    new = job.state is None and time.time() - job.submit_time < _REFRESH
+    return not new and _is_not_listed(job, stderr)
 
 
 def _cancel_if_late(scheduler, job) -> None:
