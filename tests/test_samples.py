@@ -300,19 +300,26 @@ def test_no_run_ended(tmp_path: Path) -> None:
         "0 0 1.0 inf",
         "0 0 1.0 2.0\n\n",
         "0 0 1.0 2.0\n1",
-        "0 0 1.0 2.0\n0 0 3.0 4.0",
-        "0 0 1.0 2.0\n1 0 2.0 3.0\n0 1 3.0 4.0",
         b"0 0 1.0 2.0\n\xff\xfe",
         b"\0\0\0\0",
     ],
 )
 def test_garbled_ends_are_refused(tmp_path: Path, text: str | bytes) -> None:
-    """A run that stands twice is of two jobs that wrote to one folder."""
     data = text if isinstance(text, bytes) else text.encode()
     (tmp_path / samples.ENDS).write_bytes(data)
     with pytest.raises(SampleError) as refusal:
         samples.ends(tmp_path)
     assert refusal.value.code == "output.file-garbled"
+
+
+@pytest.mark.parametrize(
+    "text", ["0 0 1.0 2.0\n0 0 3.0 4.0", "0 0 1.0 2.0\n1 0 2.0 3.0\n0 1 3.0 4.0"]
+)
+def test_ends_of_two_starts_of_a_job_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / samples.ENDS).write_text(text)
+    with pytest.raises(SampleError) as refusal:
+        samples.ends(tmp_path)
+    assert refusal.value.code == "job.restarted"
 
 
 def test_ends_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

@@ -302,7 +302,11 @@ def ends(folder: Path) -> dict[str, RunEnd]:
         for line in outputs.read(folder / ENDS).splitlines():
             name, status, began, done = line.split()
             if name in found:
-                raise ValueError(f"run {name} is listed twice")
+                raise SampleError(
+                    f"{ENDS}: run {name} is listed twice: the scheduler started the job again: "
+                    f"forbid that by its option in `access` (docs/systems.md)",
+                    code="job.restarted",
+                )
             end = RunEnd(int(status), float(began), float(done))
             if not math.isfinite(end.seconds):
                 raise ValueError(f"run {name} took {end.seconds} seconds")
