@@ -58,7 +58,8 @@ def test_what_ends_a_job_that_would_wait_for_ever(
     else:
         found = options["slurm_job_cancel_reasons"]
         assert found == chosen.get("slurm_job_cancel_reasons", found)
-        assert chosen or {*default, "PartitionConfig", "PartitionTimeLimit"} < {*found}
+        wanted = {*default, "PartitionConfig", "PartitionTimeLimit", "InvalidAccount"}
+        assert chosen or wanted < {*found}
 
 
 def test_a_machine_whose_topology_cannot_be_detected_is_refused(monkeypatch: pytest.MonkeyPatch):

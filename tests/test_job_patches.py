@@ -75,6 +75,31 @@ def test_ask_why_jobs_wait(plain, monkeypatch: pytest.MonkeyPatch, listed: dict 
     assert "ReqNodeNotAvail" in str(jobs[0].exception) and jobs[1].exception is None
 
 
+@pytest.mark.parametrize(
+    ("options", "cancelled"),
+    [(["--reservation=maint"], True), (["--reservation=other"], False), ([], False)],
+)
+def test_cancel_without_reservation(plain, monkeypatch: pytest.MonkeyPatch, options, cancelled):
+    monkeypatch.setattr(
+        SlurmJobScheduler, "_cancel_if_blocked", SlurmJobScheduler._cancel_if_blocked
+    )
+    found = []
+    monkeypatch.setattr(SlurmJobScheduler, "cancel", lambda _, job: found.append(job))
+    if reframe.VERSION != "4.9.3":
+        monkeypatch.setattr(SlurmJobScheduler, "cancel_many", lambda _, jobs: found.extend(jobs))
+    job_patches.cancel_without_reservation()
+    job = job_of(SlurmJobScheduler)
+    job.options = options
+    job.scheduler._cancel_reasons = ["ReqNodeNotAvail"]
+    job_patches.update_job(job, jobid="7", state="PENDING")
+    reason = "Reservation maint was deleted"
+    of_version = {"4.9.3": (job, [reason]), "4.10.0": ([job], {"7": reason})}
+    waits = of_version.get(reframe.VERSION, ([job], {"7": [reason]}))
+    job.scheduler._cancel_if_blocked(*waits)
+    assert found == [job] * cancelled
+    assert job.scheduler._cancel_reasons == ["ReqNodeNotAvail"]
+
+
 def test_pbs_schedulers():
     """ReFrame's own if it has both, each registered under its name, with a poll to be wrapped."""
     own = [getattr(pbs, name, None) for name in ("PbsJobScheduler", "PbsProJobScheduler")]

@@ -54,10 +54,12 @@ ALL_SCALES = "PLUMBLINE_ALL_SCALES"
 ON_NODE = "PLUMBLINE_ON_NODE"
 
 #: Reasons of Slurm for which ReFrame cancels a job, as it would wait until an administrator acts:
-#: ReFrame's own default, that the partition is down, and that the partition, the QOS or the account
-#: can never give the nodes or the time that the job requests.
+#: ReFrame's own default, that the partition is down, that the job's QOS or account is gone or not
+#: allowed there, and that the partition, QOS or account can never give the nodes or the time that
+#: it requests. The names are of Slurm's src/common/job_state_reason.c.
 NEVER = (
-    *("ReqNodeNotAvail", "PartitionDown", "PartitionInactive"),
+    *("ReqNodeNotAvail", "PartitionDown", "PartitionInactive", "BadConstraints"),
+    *("InvalidAccount", "AccountNotAllowed", "InvalidQOS", "QOSNotAllowed"),
     *("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"),
     *("QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit"),
     *("AssocMaxNodePerJobLimit", "AssocMaxWallDurationPerJobLimit"),

@@ -16,6 +16,7 @@ from reframe.core.exceptions import SpawnedProcessError
 from reframe.core.schedulers import Job, JobScheduler, lsf, pbs, slurm
 
 from plumbline.site.reframe_patches import replaces
+from plumbline.site.slurm import named_reservation
 
 
 def cancel_options(reasons: Sequence[str]) -> dict[str, list[str]]:
@@ -50,6 +51,25 @@ def ask_why_jobs_wait() -> None:
             reasons = {jobid: reason for jobid, (reason, *_) in reasons.items()}
         if reasons:
             cancel(self, jobs, reasons)
+
+
+def cancel_without_reservation() -> None:
+    """Have ReFrame cancel jobs of Slurm that wait for a reservation that has ended.
+
+    Why: the reason has the name of the reservation, which ReFrame's list of reasons cannot have.
+    Remove when: ReFrame cancels such jobs, whose state is ``RESV_DEL_HOLD``.
+    """
+
+    @replaces(slurm.SlurmJobScheduler, "_cancel_if_blocked")
+    def cancel_blocked(cancel, self, jobs, *reasons):
+        # 4.9.3 has one job here.
+        waiting = jobs if isinstance(jobs, list) else [jobs]
+        options = [[*job.sched_access, *job.options, *job.cli_options] for job in waiting]
+        names = {*filter(None, map(named_reservation, options))}
+        known = self._cancel_reasons
+        self._cancel_reasons = [*known, *(f"Reservation {name} was deleted" for name in names)]
+        cancel(self, jobs, *reasons)
+        self._cancel_reasons = known
 
 
 def pbs_schedulers() -> tuple[type[JobScheduler], ...]:

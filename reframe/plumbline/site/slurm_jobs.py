@@ -18,7 +18,12 @@ from reframe.core.schedulers.slurm import SlurmJobScheduler, SqueueJobScheduler
 from plumbline.core.errors import Fault
 from plumbline.core.process import last_line
 from plumbline.site import slurm
-from plumbline.site.job_patches import node_spec, update_job, wrap_poll
+from plumbline.site.job_patches import (
+    cancel_without_reservation,
+    node_spec,
+    update_job,
+    wrap_poll,
+)
 from plumbline.site.lost import Lost, command_output, note, still_pending, why
 from plumbline.site.reframe_patches import pinned_to
 
@@ -41,6 +46,7 @@ def watch() -> None:
     They also ask the controller if the accounting, or squeue(1), does not answer. Otherwise the
     session would end there, or its jobs would count as completed while they run.
     """
+    cancel_without_reservation()
     for scheduler, update in ((SlurmJobScheduler, _by_sacct), (SqueueJobScheduler, _by_squeue)):
         wrap_poll(scheduler, functools.partial(_polled, update))
 
