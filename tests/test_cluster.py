@@ -16,6 +16,7 @@ import cluster as virtual
 import pytest
 import yaml
 from conftest import BIN, ROOT, Done, Testbed, codes_in, plain_path, records_of, stop, valid
+from plumbline.placement.binding.common import OF_SRUN
 from plumbline.placement.proof import OTHER_MPI
 from plumbline.software import build, environments, spack
 
@@ -365,6 +366,67 @@ def test_a_partition_is_down(bed: Virtual):
     assert (lost["result"], lost["code"]) == ("error", "case.not-submitted")
     assert "PartitionDown" in lost["reason"]
     assert not bed.cluster.jobs()
+
+
+def test_a_reservation_ends_as_a_job_waits(bed: Virtual):
+    ends = ["StartTime=now", "EndTime=now+5seconds", "Users=root", "Nodes=n0"]
+    bed.cluster.run("scontrol", "create", "reservation", "ReservationName=short", *ends)
+    bed.standin("quick")
+    before = bed.session_folders()
+    process = bed.start(
+        *(BIN / "plumbline", "run", "--system=virtual", "-n", PINGPONG, "-p", "quick", *QUICK),
+        *("-J", "reservation=short", "-J", "begin=now+1hour"),
+    )
+    done = bed.ended(process, before)
+    (lost,) = done.records
+    assert (lost["result"], lost["code"]) == ("error", "case.not-submitted"), done.output
+    assert "Reservation short was deleted" in lost["reason"]
+    assert not bed.cluster.jobs()
+
+
+#: A variable of srun -> a value by which the tasks would run otherwise, or their output be lost.
+HARMFUL = {
+    **dict.fromkeys(["SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"], "NONE"),
+    **dict.fromkeys(["SLURM_REMOTE_CWD", "SLURM_WORKING_DIR"], "/"),
+    **dict.fromkeys(["SLURM_STDOUTMODE", "SLURM_STDERRMODE"], "/dev/null"),
+    "SLURM_TASK_PROLOG": "/nowhere",
+    "SLURM_MEM_BIND": "nowhere",
+}
+
+
+def test_variables_of_srun_that_the_shell_has(bed: Virtual):
+    shell = {name: HARMFUL.get(name, "1") for name in OF_SRUN}
+    done = bed.session("-n", PINGPONG, "-p", "lmod", *QUICK, **shell)
+    assert (done.code, [fields["result"] for fields in done.records]) == (0, ["pass"]), done.output
+
+
+#: A plain check that has printed all as a signal ends its job.
+SIGNALLED = """
+import reframe as rfm
+import reframe.utility.sanity as sn
+
+
+@rfm.simple_test
+class signalled(rfm.RunOnlyRegressionTest):
+    valid_systems, valid_prog_environs = ["virtual:cpu"], ["path"]
+    executable, executable_opts = "echo", ["done"]
+    postrun_cmds = ["kill -TERM $$"]
+
+    @sanity_function
+    def printed(self):
+        return sn.assert_found("done", self.stdout)
+"""
+
+
+def test_a_signal_ends_a_job_that_has_printed_all(bed: Virtual):
+    """Slurm reports 0:15, of which ReFrame takes the 0."""
+    checks = bed.folder / "signalled.py"
+    checks.write_text(SIGNALLED)
+    done = bed.session("-c", checks, "-n", "signalled")
+    (fields,) = done.records
+    assert (fields["result"], [w["code"] for w in fields["warnings"]]) == (
+        "pass", ["output.exit-code"],
+    ), done.output  # fmt: skip
 
 
 def test_a_job_waits_for_too_long(bed: Virtual):

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import inspect
 import json
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -652,6 +653,19 @@ def test_each_state_of_slurm_that_loses_a_job_has_a_code(state: str):
 def test_the_end_of_a_job_by_slurms_accounting(monkeypatch, printed: str, end: str):
     monkeypatch.setattr(slurm_jobs, "command_output", lambda *command: printed)
     assert slurm_jobs.end_of(SimpleNamespace(state="DEADLINE", jobid="8")) == end
+
+
+def test_variables_that_overrule_a_submission_are_unset(monkeypatch):
+    for scheduler in (LsfJobScheduler, *job_patches.pbs_schedulers()):
+        monkeypatch.setattr(scheduler, "poll", scheduler.poll)
+    for name in ("cancel", "submit", "emit_preamble"):
+        monkeypatch.setattr(LsfJobScheduler, name, getattr(LsfJobScheduler, name))
+    monkeypatch.setattr(Job, "cancel", Job.cancel)
+    for variable in ("SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET", "SLURM_CONF"):
+        monkeypatch.setenv(variable, "x")
+    lost.watch()
+    assert "SLURM_CONF" in os.environ
+    assert not {"SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET"} & {*os.environ}
 
 
 def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):

@@ -11,6 +11,7 @@ import csv
 import itertools
 import re
 import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from plumbline.core.formats import markdown_table
 from plumbline.output import query
 from plumbline.placement import binding, placement
 from plumbline.placement.binding import LAUNCHERS
-from plumbline.placement.binding.common import NO_PAIRS, REFUSED_BY_ALL
+from plumbline.placement.binding.common import NO_PAIRS, OF_SRUN, REFUSED_BY_ALL
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
 from plumbline.reference.row import SITE, Row
@@ -282,8 +283,13 @@ GPUs.
 
 def launchers() -> str:
     """Return the page of the launchers: what selects each, its options, and what it refuses."""
+    of_srun = textwrap.fill(", ".join(f"`{name}`" for name in OF_SRUN), 120)
     return _from_template(
-        "launchers.md.j2", selection=_selection, options=_options, refusals=_refusals
+        "launchers.md.j2",
+        selection=_selection,
+        options=_options,
+        refusals=_refusals,
+        of_srun=of_srun,
     )
 
 

@@ -347,8 +347,9 @@ class Placed(declaration.Declaration):
             for unless, options in (("!=", self.first_sample_opts), ("=", self.later_sample_opts))
             if options
         ]
-        unset = f"unset {' '.join((*binding.RANKS, *binding.OVERRULING))}"
-        self.prerun_cmds = [*self.prerun_cmds, unset, *loop.before]
+        # Before all commands of the launcher, also those that make a folder on each node.
+        unset = f"unset {' '.join(binding.UNSET)}"
+        self.prerun_cmds = [unset, *self.prerun_cmds, *loop.before]
         self.executable = start
         self.executable_opts = [
             loop.sample,

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import inspect
 import json
+import os
 import re
 import signal
 import time
@@ -67,6 +68,12 @@ _ENDED_IN_LSF = frozenset({"DONE", "EXIT", "POST_DONE", "POST_ERR", "ZOMBI"})
 #: States of a job that waits, or is held.
 _WAITS_IN_LSF = frozenset({"PEND", "PSUSP"})
 
+#: Variables of a user's shell that overrule a job script, or with which bsub(1) does not print the
+#: number of a job, which then runs without its session: sbatch(1), "INPUT ENVIRONMENT VARIABLES"
+#: (ReFrame unsets those that begin with SBATCH_); qsub(1B); IBM Spectrum LSF 10.1, "Environment
+#: variable reference".
+_OF_SUBMISSIONS = ("SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET")
+
 #: What schedulers do not do in this session, a line each.
 notes: list[str] = []
 
@@ -90,7 +97,10 @@ def _reasons() -> list[dict[str, str]]:
 
 
 def watch() -> None:
-    """Make ReFrame's schedulers of LSF, PBS and Torque report why a job was lost, and cancel it."""
+    """Make ReFrame report why LSF, PBS or Torque lost a job, and cancel it; and have each job
+    submitted as its script has it."""
+    for variable in _OF_SUBMISSIONS:
+        os.environ.pop(variable, None)
     report_failed_cancels(_note_cancel)
     cancel_by_bkill()
     limit_bsub()

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from plumbline.placement.binding.common import (
     NO_PAIRS,
+    OF_SRUN,
     OVERRULING,
     RANKS,
     WORDS,
@@ -37,7 +38,7 @@ from plumbline.placement.topology import Topology
 __all__ = [
     "LAUNCHERS",
     "OVERRULING",
-    "RANKS",
+    "UNSET",
     "WRAPPER",
     "Binding",
     "BindingError",
@@ -46,6 +47,9 @@ __all__ = [
     "bind_pair",
     "overruled",
 ]
+
+#: Variables that a job unsets before it calls a launcher.
+UNSET = (*RANKS, *OVERRULING, *OF_SRUN)
 
 #: The task wrapper: it reports where the task runs, and becomes the program.
 WRAPPER = Path(__file__).parents[1] / "task.sh"
@@ -58,7 +62,7 @@ def overruled() -> frozenset[str]:
     text = WRAPPER.read_text(encoding="utf-8").replace("\\\n", "")
     lines = re.findall(r"^(?:unset|export) (.+)$", text, re.M)
     of_wrapper = [word.partition("=")[0] for line in lines for word in line.split()]
-    return frozenset((*RANKS, *OVERRULING, *WORDS, *of_wrapper))
+    return frozenset((*UNSET, *WORDS, *of_wrapper))
 
 
 def bind(layout: Layout, launcher: str, topology: Topology | None = None) -> Binding:

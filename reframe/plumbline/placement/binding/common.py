@@ -119,10 +119,22 @@ RANKS = (
 )
 
 #: Variables of a user's environment with which launchers place tasks otherwise than by the options
-#: of a binding, or start none: Intel MPI's Hydra 2021.11, and mpirun of Open MPI 4.1.
+#: of a binding, or start none: MPICH's Hydra 4.3, Intel MPI's 2021.11, and mpirun of Open MPI 4.1.
 OVERRULING = (
     *("I_MPI_PIN_PROCESSOR_LIST", "I_MPI_PIN_PROCESSOR_EXCLUDE_LIST", "OMPI_MCA_rmaps"),
     *("OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_rmaps_base_no_schedule_local"),
+    *("HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"),
+)
+
+#: Those of srun(1), "INPUT ENVIRONMENT VARIABLES", that no option of a binding overrides: tasks do
+#: not have the job's environment, they have their memory elsewhere or too few CPUs, or their output
+#: goes elsewhere. Each was tried with Slurm 22.05; older ones read SLURM_CPUS_PER_TASK. A job that
+#: a session submits from within another one has those of that one's options.
+OF_SRUN = (
+    *("SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV", "SLURM_MEM_BIND", "SLURM_EXACT", "SLURM_EXCLUSIVE"),
+    *("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_GPUS_PER_TASK"),
+    *("SLURM_NTASKS_PER_GPU", "SLURM_LABELIO", "SLURM_STDOUTMODE", "SLURM_STDERRMODE"),
+    *("SLURM_REMOTE_CWD", "SLURM_WORKING_DIR", "SLURM_TASK_PROLOG"),
 )
 
 
