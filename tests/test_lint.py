@@ -203,14 +203,48 @@ def test_good_system():
     assert list(system.faults(content)) == []
 
 
+def test_options_of_schedulers_that_the_schema_does_not_have():
+    content = somewhere()
+    partition(content)["sched_options"] = {"ssh_hosts": ["n1"], "x_own": 1}
+    assert [*system.faults(content)] == []
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbspro", "lsf", "flux-batch", "oar", "sge", "ssh"])
+def test_schedulers_of_which_jobs_are_not_watched(scheduler: str):
+    content = somewhere()
+    partition(content).update(scheduler=scheduler, access=["--exclusive"])
+    assert [*system.faults(content)] == []
+    codes = [codes_in(line) for line in system.warnings({"somewhere": content})]
+    assert codes == [["scheduler.not-watched"]] * (scheduler in ("oar", "sge", "ssh"))
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "access", "warned"),
+    [
+        ("slurm", [], True),
+        ("squeue", ["--qos=exclusive"], True),
+        ("slurm", ["--no-requeue", "--exclusive"], False),
+        ("flux-batch", ["--queue=q"], True),
+        # They request all cores of their nodes.
+        ("pbspro", [], False),
+        ("lsf", [], False),
+    ],
+)
+def test_jobs_that_may_share_their_nodes(scheduler: str, access: list[str], warned: bool):
+    content = somewhere()
+    partition(content).update(scheduler=scheduler, access=access)
+    codes = [codes_in(line) for line in system.warnings({"somewhere": content})]
+    assert codes == [["system.shared-nodes"]] * warned
+
+
 def test_variables_that_have_no_effect():
     """They are no fault: plain ReFrame checks may need them."""
     content = somewhere()
-    assert [*system.overruled_variables({"somewhere": content})] == []
+    assert [*system.warnings({"somewhere": content})] == []
     partition(content)["env_vars"] = [["OMP_PLACES", "cores"], ["UCX_TLS", "rc"]]
     environment(content)["env_vars"] = [["I_MPI_PIN_PROCESSOR_LIST", "0"]]
     assert [*system.faults(content)] == []
-    lines = [*system.overruled_variables({"somewhere": content})]
+    lines = [*system.warnings({"somewhere": content})]
     assert [codes_in(line) for line in lines] == [["system.overruled-variable"]] * 2
     assert "partition batch: env_vars: OMP_PLACES: " in lines[0]
     assert "environment gcc: env_vars: I_MPI_PIN_PROCESSOR_LIST: " in lines[1]

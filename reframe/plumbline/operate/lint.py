@@ -63,7 +63,7 @@ def lint(
         states.patterns(paths.reference())
     except Fault as err:
         faults += str(err).splitlines()
-    messages += [*paths.overrides(), *of_systems.overruled_variables(systems)]
+    messages += [*paths.overrides(), *of_systems.warnings(systems)]
     if faults:
         return faults, messages
     try:

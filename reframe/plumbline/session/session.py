@@ -222,6 +222,10 @@ class Session(executors.TaskEventListener):
         )
         if not self.dry_run:
             self.notes += slurm_jobs.skipped_nodes(testcases)
+            partitions = {case.partition for case in testcases}
+            self.notes += lost.unwatched(
+                {one.fullname: one.scheduler.registered_name for one in partitions}
+            )
             self._note_load(testcases)
         of_partition: Counter[Any] = Counter(testcase.partition for testcase in testcases)
         queued = sum(min(count, part.max_jobs) for part, count in of_partition.items())

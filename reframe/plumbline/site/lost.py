@@ -15,7 +15,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import reframe.utility.osext as osext
@@ -28,6 +28,7 @@ from reframe.core.exceptions import (
 from reframe.core.schedulers import Job
 from reframe.core.schedulers.lsf import LsfJobScheduler
 
+from plumbline.core.errors import with_code
 from plumbline.core.process import last_line, one_line
 from plumbline.core.yamlfile import read_yaml
 from plumbline.parse import outputs
@@ -108,6 +109,28 @@ def watch() -> None:
     wrap_poll(LsfJobScheduler, _reporting("LSF", _reason_of_lsf))
     for scheduler in _PBS:
         wrap_poll(scheduler, _reporting("PBS", _reason_of_pbs))
+
+
+#: ReFrame's schedulers whose jobs are watched: here, in :mod:`plumbline.site.slurm_jobs` and in
+#: :mod:`plumbline.site.schedulers`; of `local`, ReFrame itself has signal and time limit.
+WATCHED = frozenset(["local", "slurm", "squeue", "pbs", "pbspro", "torque", "lsf", "flux-batch"])
+
+
+def unwatched(schedulers: Mapping[str, str]) -> list[str]:
+    """Return a message about each scheduler of which jobs are not watched.
+
+    :arg schedulers: partition -> its scheduler.
+    """
+    return [
+        with_code(
+            f"{partition}: scheduler {name}: its jobs are not watched: one that was killed or "
+            f"cancelled looks as if its output were missing, and a scheduler that does not answer "
+            f"ends the session or blocks it: look up failed jobs in its own accounting",
+            "scheduler.not-watched",
+        )
+        for partition, name in schedulers.items()
+        if name not in WATCHED
+    ]
 
 
 def _note_cancel(job: Job, err: SpawnedProcessError) -> None:

@@ -24,7 +24,7 @@ from plumbline.placement.binding import LAUNCHERS
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
 from plumbline.reference.registers import Tables
 from plumbline.reference.row import Row
-from plumbline.site import launchers, schedulers  # noqa: F401  registers ours
+from plumbline.site import launchers, lost, schedulers  # noqa: F401  registers ours
 from plumbline.site.reframe_patches import schema_with_later_names
 from plumbline.software import providers
 
@@ -170,14 +170,32 @@ def _faults_of_variants(variants: dict) -> Iterator[str]:
             )
 
 
-def overruled_variables(systems: dict[str, dict]) -> Iterator[str]:
-    """Yield messages about variables that have no effect in the cases of a Benchmark. They are no
-    faults: a site's plain checks may need them.
+#: Schedulers that give a job the cores alone that it requests. For PBS and LSF, jobs request all of
+#: their nodes.
+_SHARING = ("slurm", "squeue", "flux-batch")
+
+
+def warnings(systems: dict[str, dict]) -> Iterator[str]:
+    """Yield messages about schedulers of which jobs are not watched, nodes that jobs may share, and
+    variables that have no effect in the cases of a Benchmark. They are no faults: a scheduler may
+    share no nodes, and a site's plain checks may need the variables.
 
     :arg systems: name -> content of the system's file.
     """
     for name, content in systems.items():
         (system,) = content["systems"]
+        where = f"{paths.systems().find(f'{name}.yaml')}: partition "
+        yield from lost.unwatched(
+            {where + one["name"]: one["scheduler"] for one in system["partitions"]}
+        )
+        for one in system["partitions"]:
+            exclusive = any("--exclusive" in option for option in one.get("access", []))
+            if one["scheduler"] in _SHARING and not exclusive:
+                yield with_code(
+                    f"{where}{one['name']}: access has no --exclusive: other jobs may run on the "
+                    f"nodes that are measured, unless the scheduler gives whole nodes only: add it",
+                    "system.shared-nodes",
+                )
         places = {"": system}
         places |= {f"partition {one['name']}: ": one for one in system["partitions"]}
         places |= {f"environment {one['name']}: ": one for one in content.get("environments", [])}
