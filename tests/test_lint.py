@@ -106,6 +106,16 @@ SYSTEM_FAULTS = [
     (lambda c: environment(c)["extras"].update(launcher="ssh"), f"{BATCH} launcher 'ssh'", "gcc"),
     (lambda c: partition(c).update(scheduler="slurn"), f"{BATCH} scheduler 'slurn'", ""),
     (lambda c: partition(c)["environs"].append("icc"), f"{BATCH} environs", "'icc'"),
+    (
+        lambda c: partition(c).update(sched_options={"use_node_option": True}),
+        f"{BATCH} sched_options.use_node_option: no such key",
+        "use_nodes_option?",
+    ),
+    (
+        lambda c: site(c).update(sched_options={"resubmit_on_error": ["busy"]}),
+        "sched_options.resubmit_on_error: no such key",
+        "resubmit_on_errors?",
+    ),
     (lambda c: topology(c)["cores"].pop(), f"{BATCH} processor", "topology.cores "),
     (lambda c: topology(c).update(sockets=["0x3", "0x6"]), f"{BATCH} processor", ".sockets "),
     (lambda c: topology(c).update(numa_nodes=["0x3", "0xe"]), f"{BATCH} processor", ".numa_nodes "),

@@ -43,6 +43,12 @@ def _schema() -> jsonschema.Draft7Validator:
     # ReFrame admits any key there: with a misspelt `num_devices`, a node has one GPU.
     for part in ("device_info", "topology_info"):
         whole["defs"][part] |= _OWN_KEYS
+    # And a misspelt option leaves the default. Not all options are in the schema: ssh_hosts.
+    options = whole["defs"]["sched_options"]
+    options |= _OWN_KEYS
+    for key in whole["defaults"]:
+        if name := key.partition("/sched_options/")[2]:
+            options["properties"].setdefault(name, {})
     parts = {key: whole["properties"][key] for key in ("systems", "environments")}
     return jsonschema.Draft7Validator({**whole, "properties": parts, "required": ["systems"]})
 
