@@ -415,6 +415,33 @@ def test_a_wrong_declaration(foms: dict, others: dict, part: str):
     assert refusal.value.code == "check.wrong-declaration" and part in str(refusal.value)
 
 
+#: Checks that set a variable once their tasks are placed.
+LATE = """
+
+@rfm.simple_test
+class late(Own):
+    def prepare(self):
+        super().prepare()
+        self.env_vars["KMP_AFFINITY"] = "compact"
+
+
+@rfm.simple_test
+class tuned(Own):
+    def prepare(self):
+        super().prepare()
+        self.env_vars["KMP_BLOCKTIME"] = "0"
+"""
+
+
+def test_a_variable_that_prepare_sets_and_the_program_would_not_get(testbed: Testbed):
+    done = Own(testbed, CHECKS + LATE).run()
+    found = {name: done.record(name) for name in ("late", "tuned")}
+    assert {name: fields["code"] for name, fields in found.items()} == {
+        "late": "check.wrong-declaration", "tuned": None,
+    }  # fmt: skip
+    assert "KMP_AFFINITY" in found["late"]["reason"] and found["tuned"]["result"] == "pass"
+
+
 def test_a_check_without_a_parser(testbed: Testbed):
     done = Own(testbed, CHECKS.replace("def parse(", "def prase(") + GOOD).run()
     assert (done.code, done.records) == (2, []) and "parse(self, text)" in done.err

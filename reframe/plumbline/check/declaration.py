@@ -107,11 +107,8 @@ def _errors(check) -> Iterator[str]:
             f"the samples: write parse(self, text) or verify(self, output), which raise ParseError "
             f"(docs/checks.md)"
         )
-    if found := sorted({*getattr(check, "env_vars", {})} & binding.overruled()):
-        yield (
-            f"env_vars: {', '.join(found)}: the job or task.sh sets or unsets it, so the program "
-            f"would not get it: choose another placement, or remove it (docs/launchers.md)"
-        )
+    if message := overruled_variables(check):
+        yield message
     if not check.tags & set(configuration.TAGS):
         yield f"no cost class; tag it with one of {', '.join(configuration.TAGS)}"
     if check.nodes < 0 or check.tasks_per_node < 1:
@@ -122,6 +119,21 @@ def _errors(check) -> Iterator[str]:
         references().tables.allow(check.conditions)
     for key in set(check.conditions) - set(references().tables.conditions):
         yield f"condition {key!r} is not in reference/conditions.yaml"
+
+
+def overruled_variables(check, others: Iterable[str] = ()) -> str:
+    """Return a message about variables that a check sets and its program would not get; empty if
+    there are none.
+
+    :arg others: variables that the check does not set itself.
+    """
+    found = ({*getattr(check, "env_vars", {})} - {*others}) & binding.overruled()
+    if not found:
+        return ""
+    return (
+        f"env_vars: {', '.join(sorted(found))}: the job or task.sh sets or unsets it, so the "
+        f"program would not get it: choose another placement, or remove it (docs/launchers.md)"
+    )
 
 
 def features(check) -> list[str]:

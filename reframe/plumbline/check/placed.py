@@ -175,7 +175,10 @@ class Placed(declaration.Declaration):
         self.prepare_launcher(bindings, launcher_options)
         check = tasks.module_check("./loaded.sh", partition, self.current_environ)
         self.prerun_cmds = [*(f"{command} || exit" for command in check), *self.prerun_cmds]
+        others = [*self.env_vars]
         self.prepare()
+        if message := declaration.overruled_variables(self, others):
+            raise outcomes.Refused(message, code="check.wrong-declaration")
         self.limit_time(len(self.layouts))
         self.time_limit = max(self.time_limit, partition.extras.get("least_time", 0))
         self.sample_command(self.found.path, bindings)
