@@ -310,6 +310,22 @@ def test_the_closing_table_has_the_partition_if_there_are_several(partitions, sh
     assert re.findall(r"\S*gnu", table) == shown
 
 
+def test_the_closing_table_marks_passes_by_wide_bounds() -> None:
+    asserted = {
+        "summit-osu-latency-host-to-host": "pass",
+        "perlmutter-osu-latency-host-to-host": "fail",
+        "summit-gpcnet-random-ring-latency-isolated-03-median": "pass",
+        "a-row-that-was-removed": "pass",
+    }
+    foms = [
+        records.figure(1.0, metric=f"m{number}", reference=name, verdict=verdict, headline=True)
+        for number, (name, verdict) in enumerate(asserted.items())
+    ]
+    table = summary.table([record.validate(records.case("s", TIME, foms=foms))], 1)
+    assert re.findall(r"(m\d) .* pass \(wide bounds\)", table) == ["m0"]
+    assert "1 passed wide bounds" in table
+
+
 @pytest.mark.holds("terminal")
 def test_a_quoted_line_steers_no_terminal() -> None:
     known = states.patterns(paths.reference())

@@ -203,8 +203,7 @@ def _asserts(references: References, row: Row) -> list[Part]:
     found = references.tables.rules.exception(row.id)
     printed = f" (printed: {found.variation})" if found and found.variation else ""
     single = f", for the {row.statistic} of {rule.samples} runs" if rule.distribution else ""
-    wide = references.tables.rules.wide
-    weak = [f"wide: a loss of {bounds.loss:.0%} passes. {wide.reason}"]
+    weak = [f"wide: a loss of {bounds.loss:.0%} passes. {references.tables.rules.wide.reason}"]
     return [
         ("asserts", [
             f"[{format_bound(bounds.lower)}, {format_bound(bounds.upper)}] {fom.unit}",
@@ -212,7 +211,7 @@ def _asserts(references: References, row: Row) -> list[Part]:
             f"{rule.floor:.0%}{printed} and {rule.spreads:g} spreads, at least {digit:g} "
             f"{fom.unit}{single}",
             rule.reason,
-            *(weak if bounds.loss > wide.loss else []),
+            *(weak if references.is_wide(bounds) else []),
             f"{_band(references, rule, bounds)} {fom.unit}: near its bound",
             references.tables.rules.warning.reason,
         ]),

@@ -317,6 +317,10 @@ class References:
             others,
         )
 
+    def is_wide(self, bounds: Bounds) -> bool:
+        """Return whether bounds let more loss pass than an ordinary fault causes."""
+        return bounds.loss > self.tables.rules.wide.loss
+
     def ceiling(self, case: Case, metric: str, size: int | None) -> Ceiling | None:
         """Return the tightest theoretical peak of a figure of merit, if any.
 

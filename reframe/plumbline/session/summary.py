@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from plumbline.check import states
-from plumbline.check.record import MEASURED, OUTSIDE, Record, short_name
+from plumbline.check.parameters import references
+from plumbline.check.record import MEASURED, OUTSIDE, FigureRecord, Record, short_name
 from plumbline.core import text
 from plumbline.core.errors import with_code
 from plumbline.core.text import base_name, pluralize, printable, shorten
@@ -65,7 +66,12 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
     verdicts = Counter(fom.verdict for fom in foms)
     failed = verdicts["fail"] + verdicts["above-ceiling"]
     near_bound = sum(fom.near_bound for fom in foms)
-    notable = {"failed": failed, "waived": verdicts["waived"], "near their bound": near_bound}
+    notable = {
+        "failed": failed,
+        "waived": verdicts["waived"],
+        "near their bound": near_bound,
+        "passed wide bounds": sum(map(_passed_wide_bounds, foms)),
+    }
     details = ", ".join(f"{n} {what}" for what, n in notable.items() if n or what == "failed")
     asserted = verdicts["pass"] + failed + verdicts["waived"]
     counts = ", ".join(f"{count} {result}" for result, count in results.items()) or "none"
@@ -172,6 +178,8 @@ def _table_rows(fields: Record, headlines: bool = True) -> list[list[str]]:
             if verdict == "not-asserted":
                 verdict = "not compared" if fom.reason else "no reference"
                 notes = [*(["busy"] if fields.busy else []), *notes]
+            if _passed_wide_bounds(fom):
+                notes = ["wide bounds", *notes]
             noted = f"{verdict} ({', '.join(notes)})" if notes else verdict
             rows.append(
                 [
@@ -183,6 +191,15 @@ def _table_rows(fields: Record, headlines: bool = True) -> list[list[str]]:
                 ]
             )
     return rows
+
+
+def _passed_wide_bounds(fom: FigureRecord) -> bool:
+    """Return whether a figure passed bounds that find no ordinary fault; not one of an older
+    session whose reference is gone."""
+    known = references()
+    row = known.tables.rows.get(fom.reference or "")
+    bounds = known.bounds_of(row) if row and fom.verdict == "pass" else None
+    return bounds is not None and known.is_wide(bounds)
 
 
 def _short(fields: Record) -> str:

@@ -101,10 +101,11 @@ def wide(references: References, checks: Mapping[str, Iterable[str]]) -> dict[st
 
     :arg checks: as of :func:`pairs`.
     """
-    rows = (references.tables.rows[name] for names in checks.values() for name in names)
-    found = {row.id: bounds.loss for row in rows if (bounds := references.bounds_of(row))}
-    limit = references.tables.rules.wide.loss
-    return {name: loss for name, loss in sorted(found.items()) if loss > limit}
+    names = sorted({name for of_check in checks.values() for name in of_check})
+    found = {name: references.bounds_of(references.tables.rows[name]) for name in names}
+    return {
+        name: bounds.loss for name, bounds in found.items() if bounds and references.is_wide(bounds)
+    }
 
 
 def _compare(references: References, row: Row, neighbour: Row, pair: Pair) -> None:
