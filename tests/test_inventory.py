@@ -82,7 +82,8 @@ def test_written_and_read(tables: References, monkeypatch, tmp_path: Path) -> No
     content = json.loads(path.read_text())
     assert content["references"] == {
         "fast": {"value": 1000, "lower": 950, "unit": "MB/s"},
-        "most": {"ceiling": 2000, "unit": "MB/s"},
+        # With half of the last printed digit.
+        "most": {"ceiling": 2000.5, "unit": "MB/s"},
         "slow": {"value": 10, "upper": 11, "unit": "us"},
     }
     assert content["cases"] == {CASE: BOUNDED, "zero @sys:batch+gnu": {}}
@@ -123,9 +124,10 @@ EDITS = [
     ("fast", None, [1, 1000, 950]),
     ("slow", {"value": "19"}, [1, 10, 11, 19, 20.9]),
     ("slow", None, [1, 10, 11]),
-    ("most", {"value": "9000"}, [1, 2000, 9000]),
-    ("most", {"kind": "measured", "metric": "capped"}, [1, 2000, 2000, 1900]),
-    ("most", None, [1, 2000]),
+    ("most", {"value": "9000"}, [1, 2000.5, 9000.5]),
+    ("most", {"value": "2000.0"}, [1, 2000.5, 2000.05]),
+    ("most", {"kind": "measured", "metric": "capped"}, [1, 2000.5, 2000, 1900]),
+    ("most", None, [1, 2000.5]),
 ]
 
 

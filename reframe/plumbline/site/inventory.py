@@ -256,7 +256,8 @@ def _limits(references: References, name: str) -> dict | None:
         return None
     unit = references.fom(row.benchmark, row.metric).unit
     if row.kind == "peak":
-        return {"ceiling": _short(times * row.used(unit)[0]), "unit": unit}
+        peak = references.peak_of(row, unit, references.rule_of(row).better)
+        return {"ceiling": _short(times * peak), "unit": unit}
     bounds = references.bounds_of(row)
     if bounds is None:
         return None
