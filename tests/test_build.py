@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -136,6 +137,23 @@ def test_stopped_build_ends_after_spack(site: Site, number: signal.Signals, back
     last = "install" if background else "interrupted"
     assert (process.returncode, site.starts[-1]) == (2, last)
     assert site.refusal() == "build.not-built"
+
+
+def test_spack_is_awaited_although_it_is_interrupted_again():
+    """Its lock would be released while it works."""
+    waits = []
+
+    def wait(*_):
+        waits.append(1)
+        if len(waits) < 3:
+            raise KeyboardInterrupt
+
+    process = SimpleNamespace(
+        stdout=None, poll=lambda: 0 if len(waits) == 3 else None, wait=wait, communicate=wait
+    )
+    with pytest.raises(KeyboardInterrupt), spack._awaited(process, lambda _: None):
+        raise KeyboardInterrupt
+    assert len(waits) == 3
 
 
 def test_the_other_toolchains_are_built(site: Site):

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -306,7 +306,12 @@ def _awaited(process: subprocess.Popen, report: Callable[[str], None]) -> Iterat
         yield
     except KeyboardInterrupt:
         report("waiting for Spack to end, which may take a minute")
-        process.communicate()
+        # Also if it is interrupted again: the signal has reached Spack too.
+        while process.poll() is None:
+            with suppress(KeyboardInterrupt):
+                for _ in process.stdout or ():
+                    pass
+                process.wait()
         raise
     finally:
         _started.remove(process)
