@@ -17,14 +17,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import records
+import yaml
 from conftest import COLUMNS
 from plumbline.check.outcomes import Failed
-from plumbline.check.result import CaseResult, Measurement
+from plumbline.check.result import CaseResult, Measurement, Waived
 from plumbline.check.verdict import raise_failures
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import Case
-from plumbline.reference.waivers import Subject
+from plumbline.reference.waivers import Subject, Waiver
 
 SIZES = [8, 64, 512, 4096, 32768, 262144, 1048576]
 NODES = [f"nid{number:04d}" for number in range(1, 13)]
@@ -38,13 +39,24 @@ LOCATOR = "baseline of 2026-07-30, 12 sessions"
 class Demo:
     """Writes sessions night by night; what each check measures is a method."""
 
-    def __init__(self, nights: int, end: datetime.datetime, seed: int):
+    def __init__(
+        self, nights: int, end: datetime.datetime, seed: int, now: datetime.datetime | None = None
+    ):
         self.random = np.random.default_rng(seed)
         self.nights = nights
         self.end = end
         self.sessions: dict[str, list[dict]] = {}
         #: (system, benchmark, metric, size, placement) -> value, unit, better.
         self.references: dict[tuple, tuple] = {}
+        self.waiver = Waiver.model_validate(
+            {
+                "id": WAIVER,
+                "reason": "two storage targets are rebuilt after a disk failure, ticket 4711",
+                "owner": "storage team",
+                "expires": ((now or end) + datetime.timedelta(days=11)).date(),
+                "match": {"system": "birch", "check": "ior_easy*"},
+            }
+        )
         #: Autocorrelated noise of the file system, in logarithms.
         steps = self.random.normal(0, 0.012, nights)
         self.slow_noise = np.zeros(nights)
@@ -97,7 +109,7 @@ class Demo:
             environment=environment, check=check, benchmark=benchmark, program=benchmark,
             placement=placement, **about | fields,
         )  # fmt: skip
-        if record["result"] == "fail":
+        if record["result"] in ("fail", "waived"):
             record["reason"], record["code"] = self.why(record)
         listed.append(record)
         return record
@@ -145,9 +157,9 @@ class Demo:
             found.figures[figure] = Measurement(fom["samples"], case, fom["unit"], True)
             found.judgements[figure] = Judgement(
                 fom["value"], fom["statistic"], fom["verdict"], bounds, fom["ceiling"],
-                f"{record['system']}-peak",
+                f"{record['system']}-peak", waiver=self.waiver if fom["waiver"] else None,
             )  # fmt: skip
-        with pytest.raises(Failed) as failed:
+        with pytest.raises((Failed, Waived)) as failed:
             raise_failures(found, Subject(*names, nodes=tuple(record["nodes"])))
         return str(failed.value), failed.value.code
 
@@ -283,7 +295,7 @@ def write(folder: Path, nights: int = 120, end: datetime.datetime | None = None,
     """
     now = datetime.datetime.now(datetime.timezone.utc)
     end = end or now - datetime.timedelta(hours=6)
-    demo = Demo(nights, end, seed)
+    demo = Demo(nights, end, seed, now)
     demo.write_all()
     for session, listed in demo.sessions.items():
         made = folder / "sessions" / session
@@ -294,10 +306,10 @@ def write(folder: Path, nights: int = 120, end: datetime.datetime | None = None,
         (made / "plan.json").write_text(plan)
         code = int(any(one["result"] == "fail" for one in listed))
         (made / "end.json").write_text(json.dumps({"code": code, "notes": [], "faults": []}))
-    references(folder / "reference", demo, now)
+    references(folder / "reference", demo)
 
 
-def references(folder: Path, demo: Demo, now: datetime.datetime) -> None:
+def references(folder: Path, demo: Demo) -> None:
     """A site's own rows for the made-up systems, and a waiver."""
     folder.mkdir()
     rows: dict[str, list[dict]] = {}
@@ -314,16 +326,8 @@ def references(folder: Path, demo: Demo, now: datetime.datetime) -> None:
             writer = csv.DictWriter(file, COLUMNS, restval="")
             writer.writeheader()
             writer.writerows(listed)
-    expires = (now + datetime.timedelta(days=11)).date()
-    (folder / "waivers.yaml").write_text(
-        f"- id: {WAIVER}\n"
-        "  reason: two storage targets are rebuilt after a disk failure, ticket 4711\n"
-        "  owner: storage team\n"
-        f"  expires: {expires}\n"
-        "  match:\n"
-        "    system: birch\n"
-        "    check: ior_easy*\n"
-    )
+    waiver = demo.waiver.model_dump(exclude_unset=True)
+    (folder / "waivers.yaml").write_text(yaml.safe_dump([waiver], sort_keys=False))
 
 
 if __name__ == "__main__":
