@@ -87,6 +87,10 @@ def pages_(demo, tmp_path_factory) -> Path:
     return out
 
 
+#: The size of a window, unless a test says otherwise.
+DESKTOP = {"width": 1280, "height": 900}
+
+
 @pytest.fixture(scope="module", name="chromium")
 def chromium_():
     """A real browser, without any network."""
@@ -130,26 +134,42 @@ class Window:
         return self.page
 
 
+@pytest.fixture(scope="module", name="windows")
+def windows_() -> dict[tuple, Window]:
+    """The windows of a browser, by the options of their contexts: each has a process of its own,
+    which takes longer than most tests, and so is shared by them."""
+    return {}
+
+
 @pytest.fixture(name="new_window")
-def new_window_(chromium) -> Iterator[Callable[..., Window]]:
-    """Opens windows with options of a browser's context; nothing may go wrong in any."""
+def new_window_(chromium, windows) -> Iterator[Callable[..., Window]]:
+    """Opens windows as if they were new; nothing may go wrong in any."""
     opened = []
 
-    def make(**options) -> Window:
-        context = chromium.new_context(**options)
-        context.set_default_timeout(PATIENCE * 1000)
-        opened.append((context, Window(context.new_page())))
-        return opened[-1][1]
+    def make(*, viewport=DESKTOP, color_scheme="null", **options) -> Window:
+        kind = tuple(sorted(options.items()))
+        if kind not in windows:
+            context = chromium.new_context(**options)
+            context.set_default_timeout(PATIENCE * 1000)
+            windows[kind] = Window(context.new_page())
+        opened.append(windows[kind])
+        page = windows[kind].page
+        page.set_viewport_size(viewport)
+        page.emulate_media(media="null", color_scheme=color_scheme)
+        return windows[kind]
 
     yield make
-    for context, window in opened:
-        context.close()
-        assert not window.wrong, window.wrong
+    for window in opened:
+        window.page.evaluate("location.protocol === 'file:' && localStorage.clear()")
+        window.page.mouse.move(0, 0)
+        window.page.goto("about:blank")
+        wrong, window.wrong = window.wrong, []
+        assert not wrong, wrong
 
 
 @pytest.fixture(name="window")
 def window_(new_window) -> Window:
-    return new_window(viewport={"width": 1280, "height": 900})
+    return new_window()
 
 
 def one(folder: Path, pattern: str) -> Path:

@@ -34,37 +34,96 @@ from reports import (  # noqa: F401 - fixtures
     sessions_of,
     tab_to,
     window_,
+    windows_,
 )
 
 BANDWIDTH = "checks/alder-osu-p2p-test-bw*.html"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_kind_of_page_opens_without_a_fault_or_a_request(pages, new_window, scheme):
-    window = new_window(color_scheme=scheme)
-    grounds = set()
-    for path in kinds(pages).values():
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 360)])
+def test_every_kind_of_page(pages, new_window, scheme, width):
+    """Opens without a fault or a request; and what holds of each, in one visit."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    window = new_window(color_scheme=scheme, viewport={"width": width, "height": 900})
+    grounds, passed, filtered = set(), 0, set()
+    for name, path in kinds(pages).items():
         page = window.open(path)
         assert page.locator("main h1").inner_text()
         grounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
-    assert grounds == {"rgb(18, 21, 24)" if scheme == "dark" else "rgb(247, 247, 245)"}
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 390)])
-def test_axe_finds_no_barrier_on_any_kind_of_page(pages, new_window, scheme, width):
-    """With everything open that is folded."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    window = new_window(color_scheme=scheme, viewport={"width": width, "height": 900})
-    passed = 0
-    for name, path in kinds(pages).items():
-        page = window.open(path)
+        filtered |= assert_long_lists_have_a_filter(page, name)
+        assert_nothing_is_wider(page, width, name)
         page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+        page.wait_for_timeout(200)
+        # What is open must fit too, within its own scroll bar.
+        assert_nothing_is_wider(page, width, name)
+        assert_tables_are_sorted_and_filtered(page, name)
+        assert_tables_have_captions_and_ids_are_unique(page, name)
         # Its preload would request the style sheet, which the page's policy forbids. Of what
         # passes, which are thousands of nodes, one for each rule is enough.
         found = axe.run(page, options={"preload": False, "resultTypes": ["violations"]})
         assert [one["id"] for one in found.response["violations"]] == [], name
         passed += len(found.response["passes"])
+        assert_paper_is_light_and_cuts_no_table(page, name)
+    assert grounds == {"rgb(18, 21, 24)" if scheme == "dark" else "rgb(247, 247, 245)"}
     assert passed > 10 * len(kinds(pages))
+    assert False in filtered
+
+
+def assert_long_lists_have_a_filter(page, name: str) -> set[bool]:
+    """And short ones have none; whether there is one, of each list."""
+    lists = page.locator(".rows[aria-label]").evaluate_all(
+        "lists => lists.map(l => [l.children.length, "
+        "Boolean(l.previousElementSibling?.matches('.filter-state'))])"
+    )
+    assert all(filtered == (count >= 5) for count, filtered in lists), name
+    return {filtered for _, filtered in lists}
+
+
+def assert_nothing_is_wider(page, width: int, name: str) -> None:
+    """No page is wider than a window, be it a phone's."""
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    cut = page.evaluate(
+        "[...document.querySelectorAll('.row-main, .figure, .card')].filter("
+        "place => place.getBoundingClientRect().right > innerWidth).length"
+    )
+    assert cut == 0, name
+
+
+def assert_tables_are_sorted_and_filtered(page, name: str) -> None:
+    rows = page.evaluate(
+        """[...document.querySelectorAll("table")].map(table => [
+            [...table.tBodies].flatMap(b => [...b.rows]).filter(
+                row => !row.classList.contains("group")).length,
+            table.querySelectorAll(".sort").length,
+            Boolean(table.closest(".scroll").previousElementSibling?.matches(".filter-state")),
+        ])"""
+    )
+    for count, buttons, filtered in rows:
+        assert (buttons > 0, filtered) == (count > 1, count >= 5), name
+
+
+def assert_tables_have_captions_and_ids_are_unique(page, name: str) -> None:
+    """And heads: what axe does not look at."""
+    faults = page.evaluate("""() => {
+        const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
+        return [
+            ...[...document.querySelectorAll("table")].filter(e => !e.caption),
+            ...[...document.querySelectorAll("th")].filter(e => !e.scope),
+            ...ids.filter((id, at) => ids.indexOf(id) !== at),
+        ].map(e => e.outerHTML || e);
+    }""")
+    assert faults == [], name
+
+
+def assert_paper_is_light_and_cuts_no_table(page, name: str) -> None:
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)", name
+    assert page.evaluate(
+        "[...document.querySelectorAll('.scroll')].every("
+        "place => getComputedStyle(place).overflowX === 'visible')"
+    ), name
+    assert not page.locator(".top nav").is_visible(), name
+    page.emulate_media(media="screen")
 
 
 def test_charts_are_drawn_when_they_come_into_sight(pages, window):
@@ -212,21 +271,7 @@ def test_a_table_is_sorted_by_size_and_not_by_its_number(pages, window):
     assert len(found) > 3 and found == sorted(found, reverse=True)
 
 
-def test_every_table_is_sorted_and_filtered_and_none_without_scripts(pages, window, new_window):
-    for name, path in kinds(pages).items():
-        page = window.open(path)
-        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        page.wait_for_timeout(200)
-        rows = page.evaluate(
-            """[...document.querySelectorAll("table")].map(table => [
-                [...table.tBodies].flatMap(b => [...b.rows]).filter(
-                    row => !row.classList.contains("group")).length,
-                table.querySelectorAll(".sort").length,
-                Boolean(table.closest(".scroll").previousElementSibling?.matches(".filter-state")),
-            ])"""
-        )
-        for count, buttons, filtered in rows:
-            assert (buttons > 0, filtered) == (count > 1, count >= 5), name
+def test_no_table_is_sorted_or_filtered_without_scripts(pages, new_window):
     page = new_window(java_script_enabled=False).open(kinds(pages)["system"])
     assert page.locator("tbody td").count() and not page.locator("button.sort, input").count()
 
@@ -291,25 +336,14 @@ def test_a_list_is_filtered_with_the_keyboard_as_a_table_is(red, window):
 
 def test_a_filtered_list_has_no_barrier_and_all_is_there_without_scripts(red, window, new_window):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = window.open(red)
+    assert True in assert_long_lists_have_a_filter(page, "red")
     page = window.open(red, "?filter.Red+now=osu")
     assert len(entries(page)) == 5
     found = axe.run(page, options={"preload": False})
     assert [one["id"] for one in found.response["violations"]] == []
     page = new_window(java_script_enabled=False).open(red, "?filter.Red+now=osu")
     assert len(entries(page)) == 6 and page.locator("input").count() == 0
-
-
-def test_long_lists_have_a_filter_and_short_ones_none(red, pages, window):
-    seen = set()
-    for path in (red, *kinds(pages).values()):
-        page = window.open(path)
-        lists = page.locator(".rows[aria-label]").evaluate_all(
-            "lists => lists.map(l => [l.children.length, "
-            "Boolean(l.previousElementSibling?.matches('.filter-state'))])"
-        )
-        assert all(filtered == (count >= 5) for count, filtered in lists), path
-        seen |= {filtered for _, filtered in lists}
-    assert seen == {True, False}
 
 
 def test_the_lists_of_what_is_red_changed_and_slow_have_names(pages):
@@ -437,22 +471,6 @@ def test_on_paper_every_chart_is_drawn_in_light(pages, new_window):
     assert page.evaluate("document.querySelector('.chart').chart.frame().width") == width
 
 
-def test_no_page_is_wider_than_a_phone(pages, new_window):
-    window = new_window(viewport={"width": 360, "height": 740})
-    for name, path in kinds(pages).items():
-        page = window.open(path)
-        page.wait_for_timeout(100)
-        # What is open must fit too, within its own scroll bar.
-        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        page.wait_for_timeout(100)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
-        cut = page.evaluate(
-            "[...document.querySelectorAll('.row-main, .figure, .card')].filter("
-            "place => place.getBoundingClientRect().right > innerWidth).length"
-        )
-        assert cut == 0, name
-
-
 def test_a_plain_check_of_two_partitions_on_a_phone(tmp_path, new_window):
     """It has no placement, and a reference that no table has."""
     figure = records.figure(300.0, placement="", verdict="pass", lower=290.0, reference="check")
@@ -498,20 +516,6 @@ def test_the_scripts_are_small_and_bring_their_licence(pages):
     notice, _, _ = scripts["d3.min.js"].partition("*/")
     assert "Copyright" in notice
     assert "permission notice appear in all copies" in " ".join(notice.split())
-
-
-def test_tables_have_captions_and_heads_and_ids_are_unique(pages, window):
-    """What axe does not look at."""
-    for path in kinds(pages).values():
-        faults = window.open(path).evaluate("""() => {
-            const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
-            return [
-                ...[...document.querySelectorAll("table")].filter(e => !e.caption),
-                ...[...document.querySelectorAll("th")].filter(e => !e.scope),
-                ...ids.filter((id, at) => ids.indexOf(id) !== at),
-            ].map(e => e.outerHTML || e);
-        }""")
-        assert faults == []
 
 
 def test_provenance_is_one_click_away(pages, window):
@@ -618,20 +622,6 @@ def test_hostile_names_stay_in_their_folder_and_out_of_formulas(hostile):
 # -- what reads well ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_paper_is_light_and_cuts_no_table(pages, new_window, scheme):
-    window = new_window(color_scheme=scheme)
-    for name, path in kinds(pages).items():
-        page = window.open(path)
-        page.emulate_media(media="print")
-        assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)", name
-        assert page.evaluate(
-            "[...document.querySelectorAll('.scroll')].every("
-            "place => getComputedStyle(place).overflowX === 'visible')"
-        )
-        assert not page.locator(".top nav").is_visible()
-
-
 #: The contrast of a colour on grounds that are painted one over the other, as WCAG 2 reckons it.
 CONTRAST = """
     const pen = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
@@ -658,11 +648,9 @@ OF_STYLE = f"""() => {{{CONTRAST}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_and_lines_stand_out_from_their_ground(pages, chromium, scheme):
-    page = chromium.new_page(color_scheme=scheme)
-    page.goto((pages / "index.html").as_uri())
+def test_words_and_lines_stand_out_from_their_ground(pages, new_window, scheme):
+    page = new_window(color_scheme=scheme).open(pages / "index.html")
     words, lines = page.evaluate(OF_STYLE)
-    page.close()
     assert [one for one in words if one[2] < 4.5] == []
     assert [one for one in lines if one[2] < 3] == []
 
@@ -814,7 +802,7 @@ OF_HINT = f"""() => {{{CONTRAST}
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["history", "nodes", "curve"])
 def test_the_hint_of_a_mark_is_readable(pages, new_window, scheme, kind):
-    window = new_window(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+    window = new_window(color_scheme=scheme)
     page = window.open(kinds(pages)["sizes" if kind == "curve" else "nodes"])
     chart = chart_of(page, kind)
     mark = chart.locator(".mark").last.bounding_box()

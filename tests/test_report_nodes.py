@@ -55,6 +55,7 @@ from reports import (  # noqa: F401 - fixtures
     swept,
     tab_to,
     window_,
+    windows_,
 )
 
 
