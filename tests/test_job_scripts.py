@@ -179,30 +179,32 @@ def test_sycl_measures_cpus_where_its_first_device_is_none(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "test, settings, first",
+    "settings, first",
     [
-        ("allreduce", {}, "MPI_INT Validation"),
-        ("allreduce", {"validate": 0}, "MPI_FLOAT"),
-        ("allreduce", {"num_warmups": 0}, "MPI_FLOAT"),
-        ("reduce_scatter", {}, "MPI_FLOAT"),
-        ("alltoall", {"num_warmups": 0}, "MPI_CHAR Validation"),
+        ({}, {"allreduce": "MPI_INT Validation", "reduce_scatter": "MPI_FLOAT"}),
+        ({"validate": 0}, {"allreduce": "MPI_FLOAT"}),
+        ({"num_warmups": 0}, {"allreduce": "MPI_FLOAT", "alltoall": "MPI_CHAR Validation"}),
     ],
 )
 def test_reductions_are_validated_with_integers(
-    tmp_path: Path, test: str, settings: dict[str, int], first: str
+    tmp_path: Path, settings: dict[str, int], first: dict[str, str]
 ) -> None:
     """In the warm-up alone, as floats are measured; reduce_scatter is not validated."""
     foreign.prepare("eagle", tmp_path)
     settings = {"num_samples": 2, "num_warmups": 1, "iterations": 70} | settings
     words = [word for key, value in settings.items() for word in ("-S", f"{key}={value}")]
-    found = foreign.run(
-        "eagle", tmp_path, "-n", f"osu_collective%test={test}%placement=full-node", *words
-    )
-    assert foreign.only(found)["result"] == "pass", found.output
-    (path,) = tmp_path.glob("results/sessions/*/**/sample-0.out")
-    printed = [path.with_name(f"sample-{run}.out").read_text() for run in (0, 1)]
-    shown = [" ".join(re.findall(r"MPI_\w+(?=\.)|Validation", text)) for text in printed]
-    assert shown == [first, "MPI_CHAR" if test == "alltoall" else "MPI_FLOAT"]
+    for test in first:
+        words += ["-n", f"osu_collective%test={test}%placement=full-node"]
+    found = foreign.run("eagle", tmp_path, *words)
+    shown = {}
+    for fields in found.records:
+        assert fields["result"] == "pass", found.output
+        (test,) = re.findall(r"%test=(\w+)", fields["check"])
+        folder = found.folder / fields["output"]
+        printed = [(folder / f"sample-{run}.out").read_text() for run in (0, 1)]
+        shown[test] = [" ".join(re.findall(r"MPI_\w+(?=\.)|Validation", p)) for p in printed]
+    later = {test: "MPI_CHAR" if test == "alltoall" else "MPI_FLOAT" for test in first}
+    assert shown == {test: [first[test], later[test]] for test in first}
 
 
 @pytest.mark.parametrize("warmups", [0, 1])
@@ -233,15 +235,15 @@ def test_sizes_that_osu_ends_its_table_before_are_not_expected(
     """Where messages of 64 KiB take more than 512 MiB: 8,208 ranks, not 8,172."""
     foreign.prepare("eagle", tmp_path)
     plan = tmp_path / "plan.json"
-    done = subprocess.run(
+    _, out, _ = forked.run(
         [str(foreign.BIN / "reframe"), "--system=eagle", "-c", str(foreign.ROOT / "checks"),
          "-n", "osu_collective%test=alltoall%placement=full-node", "--tag=.*", "--dry-run",
          "-S", f"osu_collective.nodes={nodes}"],
-        env=foreign.variables("eagle", tmp_path) | {configuration.PLAN_FILE: str(plan)},
-        cwd=tmp_path, capture_output=True, text=True,
+        foreign.variables("eagle", tmp_path) | {configuration.PLAN_FILE: str(plan)},
+        tmp_path, patience=600,
     )  # fmt: skip
     (case,) = json.loads(plan.read_text())["cases"]
-    assert case["figures"] == sizes, done.stdout
+    assert case["figures"] == sizes, out
 
 
 # -- time ----------------------------------------------------------------------------------------
