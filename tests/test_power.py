@@ -103,9 +103,9 @@ def test_smallest_loss_that_is_found_of_the_others(references, simulated):
     for case, out in others:
         higher = case.rule.better == "higher"
         shares = []
+        sessions = [*power.sessions_of(references, case, power.normal, 1000, "normal")]
         for factor in (1.001, 0.8):
             scale = 1 - factor * out.loss if higher else 1 + factor * out.loss
-            sessions = power.sessions_of(references, case, power.normal, 1000, "normal")
             fails = 0
             for samples, _ in sessions:
                 slow = [scale * sample for sample in samples]
