@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -142,10 +141,8 @@ class Loading:
 
         :raises Fault: if a value of ``-S`` is wrong.
         """
-        places = traceback.extract_tb(error.__traceback__)
-        if any(place.name == "setvars" for place in places):
-            message = f"-S: a value that its variable cannot have: {error}"
-            raise WrongOption(message) from None
+        if isinstance(error, WrongOption):
+            raise error
         getlogger().warning(f"skipping test file {origin(error, [Path(file)])}")
 
     def _selected_misfits(self, checks: list[RegressionTest]) -> list[needs.Misfit]:

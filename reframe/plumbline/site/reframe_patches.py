@@ -46,6 +46,8 @@ from reframe.frontend import executors
 from reframe.frontend.executors import policies
 from reframe.frontend.loader import RegressionCheckLoader
 
+from plumbline.core.errors import WrongOption
+
 
 def replaces(owner: type | ModuleType, name: str) -> Callable[[Callable], Callable]:
     """Return a decorator: its function, which gets the original first, replaces a method."""
@@ -252,7 +254,11 @@ class _Noting:
         while (first := variable.partition("."))[1] and first[0] in owner.fixture_space:
             owner, variable = owner.fixture_space[first[0]].cls, first[2]
         before = _default(owner, variable)
-        done = self._test.setvar(name, value)
+        try:
+            done = self._test.setvar(name, value)
+        except (TypeError, ValueError) as error:
+            # To ReFrame, it would be an error of the file of checks, as it passed through here.
+            raise WrongOption(f"-S: a value that its variable cannot have: {error}") from None
         if done and _default(owner, variable) != before:
             _set.setdefault(owner, {})[variable] = getattr(value, "value", "@none")
         return bool(done)
