@@ -57,14 +57,15 @@ def cancel_without_reservation() -> None:
     """Have ReFrame cancel jobs of Slurm that wait for a reservation that has ended.
 
     Why: the reason has the name of the reservation, which ReFrame's list of reasons cannot have.
+    4.9.3 cancels only jobs that wait for nodes, whatever the list has.
     Remove when: ReFrame cancels such jobs, whose state is ``RESV_DEL_HOLD``.
     """
+    if not hasattr(slurm.SlurmJobScheduler, "cancel_many"):
+        return
 
     @replaces(slurm.SlurmJobScheduler, "_cancel_if_blocked")
     def cancel_blocked(cancel, self, jobs, *reasons):
-        # 4.9.3 has one job here.
-        waiting = jobs if isinstance(jobs, list) else [jobs]
-        options = [[*job.sched_access, *job.options, *job.cli_options] for job in waiting]
+        options = [[*job.sched_access, *job.options, *job.cli_options] for job in jobs]
         names = {*filter(None, map(named_reservation, options))}
         known = self._cancel_reasons
         self._cancel_reasons = [*known, *(f"Reservation {name} was deleted" for name in names)]
