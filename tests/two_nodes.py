@@ -36,7 +36,9 @@ class TwoNodes:
         self.env = {
             "HYDRA_LAUNCHER": "ssh",
             "HYDRA_LAUNCHER_EXEC": str(self.launcher),
-            "HYDRA_HOST_FILE": str(folder / "hosts"),
+            # As in a job of PBS.
+            "HYDRA_RMK": "pbs",
+            "PBS_NODEFILE": str(folder / "hosts"),
             "HYDRA_IFACE": "mgmt0",
         }
 
