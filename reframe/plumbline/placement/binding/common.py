@@ -128,8 +128,9 @@ OVERRULING = (
 
 #: Those of srun(1), "INPUT ENVIRONMENT VARIABLES", that no option of a binding overrides: tasks do
 #: not have the job's environment, they have their memory elsewhere or too few CPUs, or their output
-#: goes elsewhere. Each was tried with Slurm 22.05; older ones read SLURM_CPUS_PER_TASK. A job that
-#: a session submits from within another one has those of that one's options.
+#: goes elsewhere. Thirteen changed steps of Slurm 22.05; SLURM_MEM_BIND is from the manual, and
+#: older versions read SLURM_CPUS_PER_TASK. A job that a session submits from within another one has
+#: those of that one's options.
 OF_SRUN = (
     *("SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV", "SLURM_MEM_BIND", "SLURM_EXACT", "SLURM_EXCLUSIVE"),
     *("SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_GPUS_PER_TASK"),
