@@ -15,7 +15,7 @@ from conftest import ROOT, STANDINS
 from plumbline.check.throttling import NodeReadings
 from plumbline.placement import binding, proof
 from plumbline.placement.proof import TaskReport, read_tasks
-from plumbline.placement.readings import PcieLink
+from plumbline.placement.readings import PcieLink, read_json
 from test_node import SHELLS, Elsewhere
 
 SMI = ROOT / "tests" / "captures" / "smi"
@@ -271,6 +271,15 @@ OUTSIDE_GROUPS = (
     "WARNING: User is missing the following required groups: render, video. Please add user to "
     "these groups.\n"
 )
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [(f"{OUTSIDE_GROUPS}[1]", [1]), ("[1]\nTraceback", None), ("[1, ", None), ("", None)],
+    ids=["warning-before", "error-after", "truncated", "empty"],
+)
+def test_json_of_a_tool_is_read_whole_or_not_at_all(text: str, found: object) -> None:
+    assert read_json(text) == found
 
 
 def amd(*names: str, before: str = "") -> NodeReadings:

@@ -274,7 +274,7 @@ def read_json(text: str) -> Any:
     it (amdsmi_helpers.py, check_required_groups).
     """
     try:
-        return json.JSONDecoder().raw_decode(re.sub(r"^[^\[{]+", "", text))[0]
+        return json.loads(re.sub(r"^[^\[{]+", "", text))
     except (ValueError, RecursionError):
         return None
 
