@@ -66,7 +66,7 @@ def test_every_kind_of_page(pages, new_window, scheme, width):
         assert_paper_is_light_and_cuts_no_table(page, name)
     assert grounds == {"rgb(18, 21, 24)" if scheme == "dark" else "rgb(247, 247, 245)"}
     assert passed > 10 * len(kinds(pages))
-    assert False in filtered
+    assert filtered and not all(filtered)
 
 
 def assert_long_lists_have_a_filter(page, name: str) -> set[bool]:
@@ -337,7 +337,7 @@ def test_a_list_is_filtered_with_the_keyboard_as_a_table_is(red, window):
 def test_a_filtered_list_has_no_barrier_and_all_is_there_without_scripts(red, window, new_window):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = window.open(red)
-    assert True in assert_long_lists_have_a_filter(page, "red")
+    assert any(assert_long_lists_have_a_filter(page, "red"))
     page = window.open(red, "?filter.Red+now=osu")
     assert len(entries(page)) == 5
     found = axe.run(page, options={"preload": False})
