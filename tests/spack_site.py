@@ -54,8 +54,7 @@ LOCK = {
 
 
 def hashed(lock: dict) -> dict:
-    """A lock with hashes in Spack's form in place of the names that stand for them, the roots'
-    last."""
+    """A lock with hashes in Spack's form in place of its names, the roots' last."""
     text = json.dumps(lock)
     roots = [root["hash"] for root in lock["roots"]]
     for name in sorted(lock["concrete_specs"], key=roots.__contains__):
