@@ -1194,3 +1194,25 @@ def test_the_bench_writes_lines_as_plumbline_does(tmp_path: Path):
     assert sum(len(s.values) for s in series) == len(figures) == 5 * 2 * 4 * (6 * 1 + 3 * 4 + 12)
     assert sorted(v for s in series for v in s.values) == sorted(fom.value for fom in figures)
     assert {len(s.values) for s in series} == {5}
+
+
+_LIMIT = "SELECT current_setting('memory_limit')"
+_LARGE = "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(4000000))"
+
+
+def test_before_nodes_are_judged_the_memory_of_queries_is_given_back(results):
+    """DuckDB would keep it meanwhile, and judging them needs the most memory of all."""
+    store(results, line(nodes=["a"]))
+
+    def resident() -> int:
+        return int(re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+    with History(results) as found:
+        limit = found.fetch(_LIMIT, Selection())
+        least = resident()
+        found.fetch(_LARGE, Selection())
+        most = resident()
+        assert len(found.of_units()) == 1
+        assert resident() - least < (most - least) / 2
+        # The next query has its memory again.
+        assert found.fetch(_LIMIT, Selection()) == limit

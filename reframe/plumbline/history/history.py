@@ -210,7 +210,11 @@ class History:
         """Return the series of single nodes and of pairs of nodes, sorted by key and without
         samples: of those, screening can tell which is slow."""
         keys = self.fetch(statements.KEYS, select, flat=True, more=statements.OF_UNITS)
-        return self._all_series(select, False, keys, more=statements.OF_UNITS)
+        found = self._all_series(select, False, keys, more=statements.OF_UNITS)
+        # Screening, which follows, needs more memory than anything else.
+        with self._lock:
+            index.release(self._db)
+        return found
 
     def by_check(
         self, checks: Iterable[Measured], select: Selection = ALL

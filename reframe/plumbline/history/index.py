@@ -56,6 +56,8 @@ _SETTINGS: dict[str, Any] = {
     "preserve_insertion_order": False,
     "autoinstall_known_extensions": False,
 }
+#: What DuckDB needs without a query.
+_LEAST = "32MB"
 #: For each connection; a progress bar would be mixed with the output.
 _EACH = "USE kept; SET enable_progress_bar = false"
 
@@ -209,6 +211,12 @@ def _attached(place: Path | str, mode: str = "") -> duckdb.DuckDBPyConnection:
         db.close()
         raise
     return db
+
+
+def release(db: duckdb.DuckDBPyConnection) -> None:
+    """Give back the memory that DuckDB keeps of earlier queries, which only a limit makes it do."""
+    for limit in (_LEAST, _SETTINGS["memory_limit"]):
+        db.execute(f"SET memory_limit = '{limit}'")
 
 
 def _quoted(path: Path | str) -> str:
