@@ -12,7 +12,7 @@ from plumbline.check import plain
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.reference.row import SETVAR
-from plumbline.site import reframe_patches
+from plumbline.site import check_patches
 from test_plain import PRINTED
 
 #: The rate is the size. A fixture has a variable, too.
@@ -141,6 +141,6 @@ def test_a_baseline_is_of_one_size(sized: Sized, options: list[str], reference: 
     ],
 )
 def test_what_is_a_condition(monkeypatch: pytest.MonkeyPatch, given: dict, expected: dict):
-    monkeypatch.setattr(reframe_patches, "set_variables", lambda check: given)
+    monkeypatch.setattr(check_patches, "set_variables", lambda check: given)
     found = plain.conditions(SimpleNamespace())
     assert found == {f"{SETVAR}{name}": value for name, value in expected.items()}

@@ -21,7 +21,7 @@ from plumbline.parse import Figure, Fom, Output
 from plumbline.placement import binding, placement
 from plumbline.reference import tables
 from plumbline.reference.registers import MetricEntry
-from plumbline.site import configuration, reframe_patches
+from plumbline.site import check_patches, configuration
 
 
 def fault(check, message: str) -> Fault:
@@ -100,7 +100,7 @@ def _errors(check) -> Iterator[str]:
                 f"ReFrame: declare figures in `foms`, and write references into a table "
                 f"(docs/checks.md)"
             )
-    sanity = reframe_patches.sanity_function(check)
+    sanity = check_patches.sanity_function(check)
     if sanity and not sanity.__module__.startswith("plumbline."):
         yield (
             f"@sanity_function {sanity.__name__}: it would replace that of Benchmark, which reads "
@@ -147,10 +147,10 @@ def features(check) -> list[str]:
 def systems(check) -> list[str]:
     """Return ReFrame's ``valid_systems``: the partitions that have placement and variant, of those
     that the check names itself."""
-    if pinned_to := reframe_patches.pinned_to(check):
+    if pinned_to := check_patches.pinned_to(check):
         fits = placement.fits_one_node(check.placement, check.nodes)
         return [pinned_to.partition] if fits else []
-    if NONE in reframe_patches.parameter_values(check):
+    if NONE in check_patches.parameter_values(check):
         return []
     full = [configuration.FULL_SCALE] if "full" in check.tags else []
     wanted = " ".join(f"+{feature}" for feature in [*features(check), *full])

@@ -27,7 +27,7 @@ from plumbline.check.result import key_of, of_check
 from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize, suggest
 from plumbline.placement import proof
-from plumbline.site import job_patches, reframe_patches
+from plumbline.site import check_patches, job_patches
 from plumbline.software import providers
 
 #: Script of side A next to the job script, which starts both sides.
@@ -202,7 +202,7 @@ class Duet:
                     code="duet.not-possible",
                 )
             other = copy.deepcopy(of_environment[second].check)
-            reframe_patches.rename(other, f"{other.hashcode}b")
+            check_patches.rename(other, f"{other.hashcode}b")
             case.check.duet_side, other.duet_side = SIDES
             self.others[key_of(case)] = TestCase(
                 other, case.partition, of_environment[second].environ

@@ -36,7 +36,7 @@ from plumbline.check.result import CaseResult
 from plumbline.core import paths
 from plumbline.placement import binding, placement
 from plumbline.placement.topology import PlacementError, Topology
-from plumbline.site import configuration, load, reframe_patches
+from plumbline.site import check_patches, configuration, load
 from plumbline.software import providers
 
 #: Checks that were reported as skipped in a session that is distributed over nodes.
@@ -84,9 +84,9 @@ class Placed(declaration.Declaration):
         self.result.samples, self.result.warmups = self.num_samples, self.num_warmups
 
     @property
-    def pinned_to(self) -> reframe_patches.PinnedTo | None:
+    def pinned_to(self) -> check_patches.PinnedTo | None:
         """The node of the test case, if ReFrame's ``--distribute`` made it."""
-        return reframe_patches.pinned_to(self)
+        return check_patches.pinned_to(self)
 
     @property
     def active_variant(self) -> str:

@@ -30,7 +30,7 @@ from plumbline.core.text import base_name
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import OF_CHECK, PLAIN, SETVAR, Case
-from plumbline.site import load, reframe_patches
+from plumbline.site import check_patches, load
 
 #: How ReFrame marks a variable that was compared -> verdict. Its own ``xfail`` waives nothing, and
 #: an expected failure that did not occur fails the case, not the figure.
@@ -135,7 +135,7 @@ def _check_references(check) -> None:
     :raises Failed: with the variables, in place of ReFrame's error for the first one.
     """
     variables = {**check.perf_variables, **(getattr(check, "perf_patterns", None) or {})}
-    missing = [name for name in variables if reframe_patches.reference_of(check, name) is None]
+    missing = [name for name in variables if check_patches.reference_of(check, name) is None]
     if check.require_reference and missing:
         file = inspect.getfile(type(check))
         raise outcomes.Failed(
@@ -151,7 +151,7 @@ def _reference(testcase, variable: str) -> str:
     registered = variable in references().tables.foms.get(case.benchmark, {})
     if registered and (bounds := references().bounds(case, variable, None)):
         return f"the baseline {bounds.decides}"
-    own = reframe_patches.reference_of(testcase[0], variable)
+    own = check_patches.reference_of(testcase[0], variable)
     return "a reference in the check" if own and own[1:3] != (None, None) else ""
 
 
@@ -239,7 +239,7 @@ def conditions(check) -> dict[str, str]:
     return {
         # As a cell of a table can have it.
         SETVAR + name: " ".join(value.replace(";", ",").split()) or "''"
-        for name, value in reframe_patches.set_variables(check).items()
+        for name, value in check_patches.set_variables(check).items()
         if name.rpartition(".")[2] not in _NOT_MEASURED
     }
 
@@ -255,7 +255,7 @@ def _finite(value: object) -> float | None:
 
 def _of_reframe(check, variable: str, value: float, unit: str, status: str | None) -> Judgement:
     """Return the verdict by the check's own reference."""
-    bounds = _bounds(check, *(reframe_patches.reference_of(check, variable) or (0, None, None))[:3])
+    bounds = _bounds(check, *(check_patches.reference_of(check, variable) or (0, None, None))[:3])
     found = _VERDICTS[status or "pass"] if bounds else "not-asserted"
     if bounds and not status:
         # ReFrame ended at the figure before, which is no number.
@@ -344,7 +344,7 @@ def _not_evaluated(variable: str, values: dict[str, list]) -> Notice:
 
 def _other_unit(check, variable: str, unit: str) -> Notice | None:
     """Return a warning if a figure's own reference is in another unit: ReFrame does not convert."""
-    other = (reframe_patches.reference_of(check, variable) or ())[3:]
+    other = (check_patches.reference_of(check, variable) or ())[3:]
     if not other or other[0] is None or units.same(other[0], unit):
         return None
     message = (

@@ -16,7 +16,7 @@ from plumbline.check import needs
 from plumbline.core import paths
 from plumbline.core.errors import Fault, UnknownName, WrongOption, origin, with_code
 from plumbline.core.text import did_you_mean, shorten, suggest
-from plumbline.site import configuration, reframe_patches
+from plumbline.site import check_patches, configuration
 
 #: What ReFrame's warnings report of a check that it does not load, without its marks and hints.
 _NOT_LOADED = re.compile(
@@ -72,7 +72,7 @@ class Loading:
             does not exist.
         """
         checks = self._load_all(load, complete)
-        self.changed = any(map(reframe_patches.set_variables, checks))
+        self.changed = any(map(check_patches.set_variables, checks))
         needs.detect(checks)
         self.programs, self.features = needs.programs(checks), needs.features(checks)
         of_class = {name: type(check).__name__ for check in checks for name in needs.cases(check)}

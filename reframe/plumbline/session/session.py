@@ -42,6 +42,7 @@ from plumbline.session import cost, inventory_check, loading, preflight, progres
 from plumbline.session.dry_run import DryRun
 from plumbline.session.logs import close_logs
 from plumbline.site import (
+    check_patches,
     configuration,
     host,
     inventory,
@@ -127,15 +128,15 @@ def watch(session: Session) -> None:
             refuse(err)
         return progress.in_order(testcases)
 
-    reframe_patches.wrap_load(load)
-    reframe_patches.load_other_files(session.loading.failed)
-    reframe_patches.note_set_variables()
-    reframe_patches.postpone_skips()
+    check_patches.wrap_load(load)
+    check_patches.load_other_files(session.loading.failed)
+    check_patches.note_set_variables()
+    check_patches.postpone_skips()
     reframe_patches.watch_runs(begin, session, session.spent)
     reframe_patches.end_on_signals()
     reframe_patches.measure_by_monotonic_clock()
     reframe_patches.expect_known_faults(waived_case)
-    reframe_patches.judge_after_performance(plain.judge, plain.is_compared)
+    check_patches.judge_after_performance(plain.judge, plain.is_compared)
 
 
 def refuse(err: Fault) -> NoReturn:
