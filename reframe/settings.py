@@ -15,9 +15,9 @@ try:
     from plumbline.core.errors import Fault
 
     try:
-        from plumbline.session import session
+        from plumbline.session import start
 
-        site_configuration = session.configure(sys.argv)
+        site_configuration = start.configure(sys.argv)
     except Fault as err:
         for line in err.coded().splitlines():
             print(f"plumbline: {line}", file=sys.stderr)

@@ -122,7 +122,7 @@ def _measured(
     """
     from plumbline.check import duet
     from plumbline.core import paths
-    from plumbline.session import run, session
+    from plumbline.session import run, start
 
     if source is not None and source != paths.results():
         raise WrongOption(
@@ -145,8 +145,8 @@ def _measured(
         ],
         strict=False,
     )
-    if session.current is None or not session.current.records:
+    if start.current is None or not start.current.records:
         sys.exit(2)
     # ReFrame also takes a partition: system:partition.
     system = select.system.partition(":")[0]
-    return replace(select, system=system, sessions=(session.current.name,))
+    return replace(select, system=system, sessions=(start.current.name,))

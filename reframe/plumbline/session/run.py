@@ -15,7 +15,7 @@ from plumbline.core import paths
 from plumbline.core.errors import Fault, WrongFile, origin
 from plumbline.core.text import pluralize, shorten
 from plumbline.reference import lookup, waivers
-from plumbline.session import inventory_check, plan, recovery, session
+from plumbline.session import inventory_check, plan, recovery, session, start
 from plumbline.session.loading import selects
 from plumbline.site import configuration, host, inventory
 from plumbline.software import build, environments, providers
@@ -65,9 +65,9 @@ def run(
     states.patterns(paths.reference())
     named_checks = configuration.option_values(arguments, "-c", "--checkpath")
     configuration.check_system(system)
-    session.complete = True
+    start.complete = True
     exempt = _exempt(named_checks)
-    session.compared = not exempt
+    start.compared = not exempt
     os.environ[recovery.ORPHANS] = orphans
     if budget:
         os.environ[session.BUDGET] = str(budget)
@@ -85,12 +85,12 @@ def run(
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 2
     except Exception as error:
-        if session.current and session.current.planned:
+        if start.current and start.current.planned:
             raise
         # ReFrame executes the site's configuration files, and lets their errors through.
         files = map(Path, configuration.config_files())
-        session.refuse(WrongFile(origin(error, files)))
-    ended = session.current
+        start.refuse(WrongFile(origin(error, files)))
+    ended = start.current
     if ended is None or not ended.planned:
         return 2
     ended.supervised = True
