@@ -19,11 +19,11 @@ def build(jobs: int | None, names: tuple[str, ...]):
     it skips checks whose programs are not built.
     """
     from plumbline.software import build as builder
-    from plumbline.software import spack
+    from plumbline.software import checkouts, spack
 
     if not names:
         with spack.locked(say):
-            spack.bootstrap(say)
+            checkouts.fetch(say)
         say(f"Spack is in {spack.checkout('spack')}: `plumbline build SYSTEM` uses it")
         return
     failed: dict[str, str] = {}

@@ -27,7 +27,7 @@ def lock(names: tuple[str, ...], jobs: int):
     from concurrent.futures import ThreadPoolExecutor
 
     from plumbline.software import build as builder
-    from plumbline.software import spack
+    from plumbline.software import checkouts, spack
 
     failed = []
 
@@ -41,7 +41,7 @@ def lock(names: tuple[str, ...], jobs: int):
     wanted = spack_environments(names)
     say(f"{pluralize(len(wanted), 'environment')}, one to three minutes each")
     with spack.locked(say):
-        spack.bootstrap(say)
+        checkouts.fetch(say)
         builder.index(say)
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(solve, wanted))  # raises what one raised

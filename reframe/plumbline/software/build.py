@@ -20,7 +20,7 @@ import yaml
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.yamlfile import read_yaml
-from plumbline.software import debian, environments, externals, sources, spack
+from plumbline.software import checkouts, debian, environments, externals, sources, spack
 from plumbline.software.built import MARK, Built
 from plumbline.software.environments import (
     LOCK,
@@ -84,7 +84,7 @@ def build(environment: Environment, jobs: int | None, report: Callable[[str], No
         _require_own_store(environment)
         sources.distrust_sources()
         spack.require_free_space()
-        spack.bootstrap(report)
+        checkouts.fetch(report)
         began = time.monotonic()
         folder = spack.folder_of(environment)
         folder.mkdir(parents=True, exist_ok=True)

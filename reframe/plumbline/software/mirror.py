@@ -18,7 +18,7 @@ from pathlib import Path
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault
-from plumbline.software import build, environments, providers, sources, spack
+from plumbline.software import build, checkouts, environments, providers, sources, spack
 from plumbline.software.environments import Environment
 from plumbline.software.spack import CONTENTS
 
@@ -29,7 +29,7 @@ def create(folder: Path, wanted: list[Environment], report: Callable[[str], None
     :raises Fault: if something cannot be fetched; the mirror does not count as complete then.
     """
     with spack.locked(report):
-        spack.bootstrap(report)
+        checkouts.fetch(report)
         sources.distrust_sources()
         with files.writing(folder, "cannot be created ({})"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -52,13 +52,13 @@ def _copy_commit(
     bare: Path, name: str, pin: dict[str, str], log: Path, report: Callable[[str], None]
 ) -> None:
     """Make a bare repository of one pinned commit."""
-    if spack.has_commit(bare, pin):
+    if checkouts.has_commit(bare, pin):
         return
     report(f"{name} {pin['tag']}")
     source = [f"file://{spack.checkout(name)}", f"{pin['commit']}:refs/tags/{pin['tag']}"]
     # A checkout that somebody cloned has the tag too, and git would fetch both.
     fetch = ["fetch", "-q", "--depth=1", "--no-tags", *source]
-    if not spack.make_repository(bare, log, ["--bare"], fetch):
+    if not checkouts.make_repository(bare, log, ["--bare"], fetch):
         raise Fault(f"{bare}: {name} could not be copied; see {log}", code="spack.not-fetched")
 
 
@@ -145,7 +145,7 @@ def _require_mirror(folder: Path) -> None:
         )
     sources.verify_sources(folder, archives=True)
     for name, pin in environments.pins().items():
-        if not spack.has_commit(folder / "git" / f"{name}.git", pin):
+        if not checkouts.has_commit(folder / "git" / f"{name}.git", pin):
             raise Fault(
                 f"{folder}: does not have {name} {pin['tag']} ({pin['commit'][:12]}) of "
                 f"{paths.spack_env().find('pins.yaml')}: create the mirror again here",
