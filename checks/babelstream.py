@@ -47,8 +47,6 @@ class BabelStream(Benchmark):
 
     #: How often a sample runs each kernel. The best rate is printed. Few cores with a large cache,
     #: as of a virtual machine, run it fewer times: each moves what it does of the smallest arrays.
-    #:
-    #: :type: :class:`int`
     times = variable(int, value=20)
 
     headline = ["triad"]
@@ -203,8 +201,6 @@ class babelstream_gpu(BabelStream):
     #: The same for all GPUs at once. Nothing makes the tasks wait for each other, so a run has to
     #: be much longer than the starts of processes and CUDA differ: on an H100, on which the five
     #: kernels take 1.14 ms, 5 s.
-    #:
-    #: :type: :class:`int`
     times_at_once = variable(int, value=4400)
 
     @property

@@ -19,13 +19,9 @@ class fio(Benchmark):
     direction = parameter(["write", "read"])
 
     #: Concurrent jobs, each with its own file.
-    #:
-    #: :type: :class:`int`
     jobs = variable(int, value=1)
 
     #: Size of each job's file in MiB.
-    #:
-    #: :type: :class:`int`
     size = variable(int, value=1024)
 
     conditions = {

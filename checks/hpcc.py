@@ -38,13 +38,9 @@ class hpcc(Benchmark):
     headline = ["star_stream_triad", "single_stream_triad", "hpl", "random_ring_latency"]
 
     #: Order of the blocks in HPL's matrix.
-    #:
-    #: :type: :class:`int`
     block = variable(int, value=192)
 
     #: Order of HPL's matrix; 0 chooses it by ``scale``.
-    #:
-    #: :type: :class:`int`
     n = variable(int, value=0)
 
     #: hpcc itself repeats its measurements, and a run takes minutes.

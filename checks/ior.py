@@ -25,16 +25,12 @@ class Ior(Benchmark):
     placement = "tasks-per-node"
 
     #: Bytes of a contiguous block of one task, bytes per transfer, and blocks per task.
-    #:
-    #: :type: :class:`int`
     block = variable(int, value=256 * MIB)
     transfer = variable(int, value=MIB)
     segments = variable(int, value=1)
 
     #: Seconds after which IOR stops writing or reading, once every task has done as much as the
     #: fastest; 0 for no limit.
-    #:
-    #: :type: :class:`int`
     cut_after = variable(int, value=0)
 
     conditions = {

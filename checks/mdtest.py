@@ -26,14 +26,10 @@ class Mdtest(Benchmark):
     placement = "tasks-per-node"
 
     #: Files per task, and bytes per file.
-    #:
-    #: :type: :class:`int`
     files = variable(int, value=1000)
     write_bytes = variable(int, value=32 * 1024)
 
     #: mdtest's options that select phases; all phases without any.
-    #:
-    #: :type: :class:`List[str]`
     phases = variable(typ.List[str], value=[])
 
     conditions = {
