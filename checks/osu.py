@@ -29,21 +29,14 @@ POINT_TO_POINT = {
     "multi_lat": ["multi_latency"],
 }
 
-#: One-sided tests between two tasks -> metric.
-ONE_SIDED = {
-    "put_latency": "put_latency",
-    "get_latency": "get_latency",
-    "put_bw": "put_bandwidth",
-    "get_bw": "get_bandwidth",
-    "put_bibw": "put_bibandwidth",
-    "acc_latency": "acc_latency",
-    "get_acc_latency": "get_acc_latency",
-    "cas_latency": "cas_latency",
-    "fop_latency": "fop_latency",
-}
-
 #: Atomics on one element, which have no message size.
-ATOMICS = {"cas_latency", "fop_latency"}
+ATOMICS = ["cas_latency", "fop_latency"]
+
+#: One-sided tests between two tasks; each prints one metric.
+ONE_SIDED = [
+    *("put_latency", "get_latency", "put_bw", "get_bw", "put_bibw"),
+    *("acc_latency", "get_acc_latency", *ATOMICS),
+]
 
 COLLECTIVES = [
     *("allgather", "allreduce", "alltoall", "barrier", "bcast", "gather"),
@@ -64,11 +57,7 @@ REDUCTIONS = {"allreduce", "reduce", "reduce_scatter", "iallreduce"}
 OF_EACH_RANK = {"allgather", "alltoall", "gather", "scatter", "iallgather", "ialltoall"}
 
 #: Tests between two tasks over NCCL or RCCL -> the metrics that they print.
-XCCL_PAIRS = {
-    "latency": ["xccl_latency"],
-    "bw": ["xccl_bandwidth"],
-    "bibw": ["xccl_bibandwidth"],
-}
+XCCL_PAIRS = {"latency": ["xccl_latency"], "bw": ["xccl_bandwidth"], "bibw": ["xccl_bibandwidth"]}
 
 #: Collectives over NCCL or RCCL -> the largest size in bytes: what each rank sends to each other
 #: one in the first two, and the whole vector of a rank in the others.
@@ -103,18 +92,12 @@ class Osu(Benchmark):
     program = "osu_{test}"
 
     #: Largest message in bytes.
-    #:
-    #: :type: :class:`int`
     largest = variable(int, value=4 * 2**20)
 
     #: Whether the first sample validates the received data (``-c``).
-    #:
-    #: :type: :class:`bool`
     validate = variable(typ.Bool, value=True)
 
     #: Iterations per size, after a tenth as many for warm-up; 0 for OSU's defaults.
-    #:
-    #: :type: :class:`int`
     iterations = variable(int, value=0)
     first_sample_seconds = 180
     start_seconds = 60
@@ -417,13 +400,13 @@ class osu_one_sided(Osu):
     """Two tasks, one of which accesses the other's memory."""
 
     descr = "OSU one-sided"
-    test = parameter(list(ONE_SIDED))
+    test = parameter(ONE_SIDED)
     placement = parameter(["on-node", "off-node"])
     # These programs do not have the option.
     validate = False
 
     def figures(self) -> list[Figure]:
-        metric = ONE_SIDED[self.test]
+        metric = self.test.replace("bw", "bandwidth")
         # The size of an element depends on the atomic's type: a character or 8 bytes.
         sizes = powers_of_two(1, self.largest) if self.sized else [1]
         return [Figure(metric, size) for size in sizes]
