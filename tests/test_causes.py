@@ -1,4 +1,4 @@
-"""Findings of one cause, their order, which are new, and which nodes explain them; and
+"""Changes of one cause, their order, which are new, and which nodes explain them; and
 `plumbline trend` over a history."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 import records
 from conftest import asked
 from plumbline.analysis import causes
-from plumbline.analysis.trend import following
-from plumbline.analysis.trend.following import FoundRow
+from plumbline.analysis.trend import listing
+from plumbline.analysis.trend.listing import ChangeRow
 from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
 from test_history import fom, line, store
@@ -26,10 +26,10 @@ def series_of(values, metric: str = "triad", check: str = "stream", node: str = 
     return records.series(key, values, **({"nodes": np.array(nodes)} if nodes else {}))
 
 
-def row_of(series: str = "a", start: str = "2026-03-01", size: float = -0.1, **fields) -> FoundRow:
+def row_of(series: str = "a", start: str = "2026-03-01", size: float = -0.1, **fields) -> ChangeRow:
     known = {"night": start, "kind": "regression", "low": size - 0.01, "high": size + 0.01,
              "confidence": 1.0, "worse": True, "active": True, "confirmed": True}  # fmt: skip
-    return FoundRow(series=series, start=start, size=size, **{**known, **fields})
+    return ChangeRow(series=series, start=start, size=size, **{**known, **fields})
 
 
 def noisy(*levels: tuple[int, float], seed: int = 1) -> np.ndarray:
@@ -41,10 +41,10 @@ def noisy(*levels: tuple[int, float], seed: int = 1) -> np.ndarray:
 # -- causes --------------------------------------------------------------------------------------
 
 
-def test_findings_of_a_check_that_begin_together_have_one_cause():
+def test_changes_of_a_check_that_begin_together_have_one_cause():
     listed = [series_of([1], metric) for metric in ("copy", "add", "triad")]
     listed += [series_of([1], "copy", check="other"), series_of([1], "copy", node="n7")]
-    series = {following.name_of(item): item for item in listed}
+    series = {listing.name_of(item): item for item in listed}
     copy, add, triad, other, seventh = series
     rows = [
         row_of(copy, "2026-03-01"), row_of(add, "2026-03-04"), row_of(triad, "2026-03-05"),
@@ -64,7 +64,7 @@ def test_findings_of_a_check_that_begin_together_have_one_cause():
 
 def test_a_second_loss_of_a_series_has_a_cause_of_its_own():
     listed = [series_of([1], metric) for metric in ("copy", "add")]
-    series = {following.name_of(item): item for item in listed}
+    series = {listing.name_of(item): item for item in listed}
     rows = [row_of(name, day) for name in series for day in ("2026-03-01", "2026-03-03")]
     found = causes.of(rows, [], series)
     starts = sorted(sorted(row.start for row in cause.rows) for cause in found)
@@ -129,7 +129,7 @@ def test_a_node_that_was_merely_used_explains_nothing(nodes, fields, found):
 def test_a_series_of_a_node_is_explained_by_it():
     series = series_of([1] * 3, node="n7", nodes=["n7"] * 3)
     assert causes.nodes_of(series, row_of(start="2026-01-02")) == ["n7"]
-    name = following.name_of(series)
+    name = listing.name_of(series)
     (cause,) = causes.of([row_of(name, "2026-01-02", nodes="n1")], [], {name: series})
     assert cause.nodes == ["n7"] and cause.rows[0].nodes == "n7"
 
@@ -137,12 +137,12 @@ def test_a_series_of_a_node_is_explained_by_it():
 # -- what is new -----------------------------------------------------------------------------------
 
 
-def found_in(series: Series) -> list[FoundRow]:
-    return following.of_history([series], online=False).rows
+def found_in(series: Series) -> list[ChangeRow]:
+    return listing.of_history([series], online=False).rows
 
 
 def new_starts(series: Series, since: str) -> list[str]:
-    rows = causes.new(found_in(series), {following.name_of(series): series}, np.datetime64(since))
+    rows = causes.new(found_in(series), {listing.name_of(series): series}, np.datetime64(since))
     return [str(row.start) for row in rows]
 
 
@@ -169,7 +169,7 @@ def test_a_second_loss_of_a_series_is_new():
 )
 def test_what_is_confirmed_or_active_again_is_new(monkeypatch, earlier, is_new):
     series = series_of([1])
-    monkeypatch.setattr(following, "of_history", lambda *_, **__: following.Found(rows=earlier))
+    monkeypatch.setattr(listing, "of_history", lambda *_, **__: listing.Listing(rows=earlier))
     row = row_of()
     found = causes.new([row], {"a": series}, np.datetime64("2026-03-02"))
     assert found == [row] * is_new

@@ -554,7 +554,7 @@ def test_too_few_nights_are_skipped_whatever_the_words(
 ):
     name = _series(results, 5, since=5)
     for words in ("not judged: some", "anything else"):
-        monkeypatch.setattr(nightly.parts.following.Found, "unjudged", words)
+        monkeypatch.setattr(nightly.parts.listing.Listing, "unjudged", words)
         part = nightly.parts.trend("alpha", name)
         assert (part.code, part.skipped) == (0, True)
 

@@ -34,7 +34,7 @@ from plumbline.output.report import (
     around,
     charts,
     figures,
-    findings,
+    series_changes,
     session_pages,
     site,
     status,
@@ -196,7 +196,7 @@ def around_of(
         for change in changes
     ]  # fmt: skip
     found = around.Around(None, rows, {series.key: listed})
-    comparison = found.comparison(findings.Event([listed[first]]))
+    comparison = found.comparison(series_changes.PageCause([listed[first]]))
     if comparison is None:
         return [], [], None
     *_, before, after = shlex.split(comparison.command)
@@ -247,7 +247,7 @@ def test_a_change_without_a_side_has_no_comparison():
     assert around_of(series, rows, {"start": 8})[2] is None
     series, rows = a_history(NIGHTLY)
     change = dataclasses.replace(a_change(series, 0), before="", after="s0")
-    assert around.Around(None, rows, {}).comparison(findings.Event([change])) is None
+    assert around.Around(None, rows, {}).comparison(series_changes.PageCause([change])) is None
 
 
 def test_the_papers_figures_stand_beside_ours(pages, demo):
@@ -775,16 +775,16 @@ def of_metric(metric: str, series: Series) -> Series:
     return dataclasses.replace(series, key=dataclasses.replace(series.key, metric=metric))
 
 
-def a_change(series: Series, start: int, **fields) -> findings.SeriesChange:
+def a_change(series: Series, start: int, **fields) -> series_changes.SeriesChange:
     """A confirmed loss of a series that lasts."""
     began = series.times[start]
     known = {"kind": "regression", "size": -0.05, "worse": True, "active": True, "confirmed": True,
              "before": "a", "after": "b", "until": None}  # fmt: skip
-    return findings.SeriesChange(series.key, confidence=0.99, start=start, began=began,
+    return series_changes.SeriesChange(series.key, confidence=0.99, start=start, began=began,
                                  detected=began, **known | fields)  # fmt: skip
 
 
-def a_fleet(*losses: float) -> tuple[list[Series], dict[Key, list[findings.SeriesChange]]]:
+def a_fleet(*losses: float) -> tuple[list[Series], dict[Key, list[series_changes.SeriesChange]]]:
     """The series of nodes at 100 that lose a share twenty nights ago, and their changes."""
     series = [
         a_series([100.0 + place] * 30 + [(100.0 + place) * (1 - loss)] * 20, node=f"n{place}")
@@ -885,23 +885,23 @@ def test_what_never_varied_is_drawn_in_the_middle():
     assert path.endswith(" 14")
 
 
-def test_changes_of_one_check_that_began_together_are_one_event():
+def test_changes_of_one_check_that_began_together_have_one_cause():
     def change(metric: str, day: int, **fields):
         return a_change(of_metric(metric, a_series([100.0] * 30)), day, **fields)
 
-    events = findings.events(
+    together = series_changes.by_cause(
         [change("a", 3), change("b", 4), change("c", 20), change("a", 3, kind="transient")]
     )
-    assert sorted(len(event.changes) for event in events) == [1, 1, 2]
+    assert sorted(len(cause.changes) for cause in together) == [1, 1, 2]
 
 
 def test_many_series_are_judged_as_few_are(monkeypatch):
     noise = np.random.default_rng(3).normal(1, 0.01, (12, 60))
     series = [a_series(np.where(np.arange(60) < 40, 100, 90) * row, location=f"g{i}")
               for i, row in enumerate(noise)]  # fmt: skip
-    alone = findings.of_all(series, len(series))
-    monkeypatch.setattr(findings, "MANY", 2)
-    several = findings.of_all(series, len(series))
+    alone = series_changes.find(series, len(series))
+    monkeypatch.setattr(series_changes, "MANY", 2)
+    several = series_changes.find(series, len(series))
     assert len(alone) == len(series)
 
     assert [*several] == [*alone]
@@ -954,7 +954,7 @@ def test_memory_does_not_grow_with_the_series(tmp_path):
     """Of what a process takes for a report, beyond what it has with the history open."""
     peaks = {}
     for series in (1000, 4000):
-        folder, nights = tmp_path / str(series), findings.NIGHTS - 1
+        folder, nights = tmp_path / str(series), series_changes.NIGHTS - 1
         cases = series // bench_report.SIZES * nights
         bench_history.write_year(folder, cases, nights, bench_report.SYSTEMS, bench_report.sizes)
         with History(folder):

@@ -27,8 +27,8 @@ from plumbline.output.report import (
     by_node,
     charts,
     figures,
-    findings,
     heat,
+    series_changes,
     session_pages,
     slow,
     triage,
@@ -534,7 +534,7 @@ def test_a_step_of_many_nodes_is_found_in_their_median(fleet, tmp_path, monkeypa
         return case(demo, system, night, check, benchmark, placement, figures, **fields)
 
     monkeypatch.setattr(demo_history.Demo, "case", slower)
-    monkeypatch.setattr(findings, "FLEET", fleet)
+    monkeypatch.setattr(series_changes, "FLEET", fleet)
     demo_history.write(tmp_path, nights=45)
     page = report_page(tmp_path, "checks/alder-babelstream-cpu*.html", now=None)
     shown = changes_of(page, figures=1)
@@ -568,7 +568,7 @@ def shares(text: str) -> list[float]:
 
 def test_a_loss_at_one_of_many_places_of_nodes_is_found(tmp_path, monkeypatch):
     """Neither is the report lost, nor does another place hide a value in the heat map."""
-    monkeypatch.setattr(findings, "FLEET", 5)
+    monkeypatch.setattr(series_changes, "FLEET", 5)
     random = np.random.default_rng(11)
     nights = []
     for night in range(26):
@@ -590,7 +590,7 @@ def test_a_loss_at_one_of_many_places_of_nodes_is_found(tmp_path, monkeypatch):
 
 
 def test_a_loss_is_found_of_a_check_that_also_ran_on_each_node(tmp_path, monkeypatch):
-    monkeypatch.setattr(findings, "FLEET", 5)
+    monkeypatch.setattr(series_changes, "FLEET", 5)
     random = np.random.default_rng(12)
     nights = []
     for night in range(26):
@@ -607,7 +607,7 @@ def test_a_loss_is_found_of_a_check_that_also_ran_on_each_node(tmp_path, monkeyp
 
 
 def test_a_suspect_that_is_measured_again_is_not_the_fleet(tmp_path, monkeypatch):
-    monkeypatch.setattr(findings, "FLEET", 5)
+    monkeypatch.setattr(series_changes, "FLEET", 5)
     random = np.random.default_rng(13)
     sessions = []
     for night in range(26):
@@ -645,7 +645,7 @@ def test_the_nights_of_a_fleet_are_in_its_newest_unit(tmp_path):
 
 def test_the_terminal_acknowledges_what_the_page_proposes(tmp_path, monkeypatch):
     """The loss of a fleet's median, and not that of each node."""
-    monkeypatch.setattr(findings, "FLEET", 5)
+    monkeypatch.setattr(series_changes, "FLEET", 5)
     random = np.random.default_rng(14)
     nights = [
         of_nodes(

@@ -16,7 +16,7 @@ import records
 from conftest import Done, asked
 from nights import Plan
 from plumbline.analysis import stats, trend
-from plumbline.analysis.trend import following, partition, reading, table, why
+from plumbline.analysis.trend import listing, partition, reading, table, why
 from plumbline.analysis.trend.reading import Episode
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
@@ -32,7 +32,7 @@ def judged(plan: Plan, count: int, seed: int, **options) -> tuple[nights.Nights,
     made = nights.make(plan, count, SEED + seed)
     work = [(values, plan.better, second)
             for values, second in zip(made.values, made.second, strict=True)]  # fmt: skip
-    return made, [one.findings for one in trend.judge_all(work, **options)]
+    return made, [one.changes for one in trend.judge_all(work, **options)]
 
 
 def at_least(hits: int, count: int, aim: float) -> bool:
@@ -123,9 +123,9 @@ def test_slow_drifts_are_found():
 )
 def test_nothing_is_found_before_it_began(fields, hindsight):
     _, found = judged(Plan(level=0.02).but(**fields), 60, 8, hindsight=hindsight)
-    findings = [one for several in found for one in several]
-    assert findings
-    for one in findings:
+    changes = [one for several in found for one in several]
+    assert changes
+    for one in changes:
         assert one.start <= one.detected <= (one.revised or one.detected)
         assert one.start <= (one.end or one.start)
         assert (one.size < 0) == one.worse
@@ -146,13 +146,13 @@ def stepped(start: int, factor: float, count: int = 120) -> np.ndarray:
 
 def test_later_nights_change_no_earlier_report():
     values = stepped(70, 0.94)
-    whole = trend.judge(values, "higher", hindsight=False).findings[0]
+    whole = trend.judge(values, "higher", hindsight=False).changes[0]
     for upto in range(whole.detected, len(values), 7):
-        part = trend.judge(values[: upto + 1], "higher", hindsight=False).findings
+        part = trend.judge(values[: upto + 1], "higher", hindsight=False).changes
         assert [(f.start, f.detected, f.kind) for f in part] == [
             (whole.start, whole.detected, whole.kind)
         ]
-    assert not trend.judge(values[: whole.detected], "higher").findings
+    assert not trend.judge(values[: whole.detected], "higher").changes
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_later_nights_change_no_earlier_report():
     ],
 )
 def test_a_step_by_direction_and_better_side(size, better, kind, worse):
-    (found,) = trend.judge(stepped(60, size), better).findings
+    (found,) = trend.judge(stepped(60, size), better).changes
     assert (found.kind, found.worse, found.start) == (kind, worse, 60)
     assert found.size == pytest.approx(size - 1, abs=0.01)
     assert found.low < size - 1 < found.high
@@ -176,9 +176,9 @@ def test_a_step_by_direction_and_better_side(size, better, kind, worse):
 def test_a_regression_that_comes_back_becomes_a_transient():
     values = flat()
     values[60:63] *= 0.9
-    (during,) = trend.judge(values[:62], "higher").findings
+    (during,) = trend.judge(values[:62], "higher").changes
     assert (during.kind, during.detected, during.active) == ("regression", 60, True)
-    (after,) = trend.judge(values, "higher").findings
+    (after,) = trend.judge(values, "higher").changes
     assert (after.kind, after.first, after.start, after.end) == ("transient", "regression", 60, 62)
     assert after.detected == 60 < after.revised
     assert not after.active
@@ -190,9 +190,9 @@ def test_a_change_that_slowly_came_back_is_not_active():
     values = 100 * np.exp(0.02 * noise)
     values[100:115] *= 0.95
     values[115:165] *= 0.95 + 0.05 * np.arange(50) / 50
-    (found,) = trend.judge(values, "higher").findings
+    (found,) = trend.judge(values, "higher").changes
     assert (found.kind, found.start, found.active) == ("regression", 100, False)
-    (before,) = trend.judge(values[:115], "higher").findings
+    (before,) = trend.judge(values[:115], "higher").changes
     assert before.active
 
 
@@ -217,7 +217,7 @@ def test_a_change_is_active_until_half_of_it_is_taken_back(changes, better, acti
     values = flat(140, level=0.005)
     for night, factor in changes.items():
         values[night:] *= factor
-    found = trend.judge(values, better).findings
+    found = trend.judge(values, better).changes
     assert {f.start: f.active for f in found} == active
     assert [f.worse for f in found] == [(changes[f.start] < 1) == (better == "higher")
                                         for f in found]  # fmt: skip
@@ -228,7 +228,7 @@ def test_a_size_ignores_a_transient_before_the_change():
     values = flat()
     values[57:60] *= 0.8
     values[68:] *= 0.93
-    transient, step = trend.judge(values, "higher").findings
+    transient, step = trend.judge(values, "higher").changes
     assert (transient.kind, step.kind) == ("transient", "regression")
     assert step.size == pytest.approx(-0.07, abs=0.01)
 
@@ -238,7 +238,7 @@ def test_a_slow_loss_after_a_step_counts_in_its_size():
     values[60:] *= 0.96
     values[60:120] *= 1 - 0.02 * np.arange(60) / 60
     values[120:] *= 0.98
-    found = trend.judge(values, "higher").findings
+    found = trend.judge(values, "higher").changes
     total = np.prod([1 + f.size for f in found]) - 1 if len(found) > 1 else found[0].size
     assert total == pytest.approx(-0.06, abs=0.006)
 
@@ -249,9 +249,9 @@ def test_an_outlier_confirms_no_small_step():
     for seed in range(60):
         values = flat(87, seed=100 + seed)
         values[80:] *= 0.987
-        before = trend.judge(values[:-1], "higher").findings
+        before = trend.judge(values[:-1], "higher").changes
         values[-1] *= 0.8
-        after = [f for f in trend.judge(values, "higher").findings if f.confirmed]
+        after = [f for f in trend.judge(values, "higher").changes if f.confirmed]
         more += len(after) - len(before)
     assert more <= 1
 
@@ -271,7 +271,7 @@ def test_a_report_holds_while_nights_are_off(first, second, detected):
     values[60:62] = 90 * first, 90 * second
     values[62:] *= 0.9
     for hindsight in (False, True):
-        (found,) = trend.judge(values, "higher", hindsight=hindsight).findings
+        (found,) = trend.judge(values, "higher", hindsight=hindsight).changes
         assert (found.kind, found.detected) == ("regression", detected)
         assert found.start in (60, 61)
         assert found.size == pytest.approx(-0.10, abs=0.03)
@@ -290,7 +290,7 @@ def test_a_report_holds_while_nights_are_off(first, second, detected):
 def test_a_step_is_one_finding(noise, count, seed, number):
     """10 % in noise of 2 %."""
     made = nights.make(Plan(noise=noise, level=0.02, change="step", size=-0.10), count, seed)
-    (found,) = trend.judge(made.values[number], "higher").findings
+    (found,) = trend.judge(made.values[number], "higher").changes
     assert (found.kind, found.start) == ("regression", made.start[number])
 
 
@@ -301,7 +301,7 @@ def test_an_outlier_soon_after_a_step_does_not_hide_it():
     for values, start in zip(made.values, made.start, strict=True):
         values[start + 2] *= 0.92
     work = [(values, "higher", None) for values in made.values]
-    found = [one.findings for one in trend.judge_all(work)]
+    found = [one.changes for one in trend.judge_all(work)]
     hits = [any(f.worse and f.confirmed and 0 <= f.detected - start < 14 for f in one)
             for one, start in zip(found, made.start, strict=True)]  # fmt: skip
     assert at_least(sum(hits), 100, 0.98)
@@ -314,8 +314,8 @@ def test_early_outliers_cost_no_small_step():
     for outlier in (math.nan, 0.8):
         made = nights.make(plan, 200, 78)
         made.values[:, [30, 45]] *= outlier
-        findings = [trend.judge(values, "higher").findings for values in made.values]
-        found.append(sum(any(60 <= f.detected < 74 for f in one) for one in findings))
+        changes = [trend.judge(values, "higher").changes for values in made.values]
+        found.append(sum(any(60 <= f.detected < 74 for f in one) for one in changes))
     assert found[1] >= 0.95 * found[0]
 
 
@@ -323,7 +323,7 @@ def test_early_outliers_cost_no_small_step():
 def test_a_second_loss_is_a_second_finding(apart):
     values = stepped(60, 0.95)
     values[60 + apart :] *= 0.95
-    first, second = trend.judge(values, "higher", hindsight=False).findings
+    first, second = trend.judge(values, "higher", hindsight=False).changes
     assert (first.kind, second.kind) == ("regression", "regression")
     assert (first.start, second.start) == (60, 60 + apart)
     assert second.detected <= 60 + apart + 5
@@ -334,7 +334,7 @@ def test_a_drift_does_not_absorb_a_later_loss():
     values[40:120] *= 1 - 0.06 * np.arange(80) / 80
     values[120:] *= 0.94
     values[150:] *= 0.95
-    *drifts, loss = trend.judge(values, "higher").findings
+    *drifts, loss = trend.judge(values, "higher").changes
     assert [f.kind for f in drifts] == ["drift"]
     assert (loss.kind, loss.start) == ("regression", 150)
 
@@ -343,7 +343,7 @@ def test_a_drift_does_not_absorb_a_later_loss():
 def test_a_drift_that_begins_with_the_series_goes_on(seed: int):
     """There is no level before it, so that the first nights are what it is compared with."""
     slope = 1 - 0.0015 * np.arange(180)
-    found = [f for f in trend.judge(flat(180, seed) * slope, "higher").findings if f.active]
+    found = [f for f in trend.judge(flat(180, seed) * slope, "higher").changes if f.active]
     lost = sum(math.log1p(f.size) for f in found)
     assert "drift" in {f.kind for f in found} and lost == pytest.approx(math.log(0.75), abs=0.05)
     assert not any(math.isnan(f.low) for f in found)
@@ -352,9 +352,7 @@ def test_a_drift_that_begins_with_the_series_goes_on(seed: int):
 def test_confidence_counts_the_price_of_a_change():
     """A loss that is reported at all is likelier than noise in at most 0.1 of 1,000 nights."""
     made = [flat(98, seed) * np.where(np.arange(98) < 90, 1, 0.98) for seed in range(20)]
-    found = [
-        f for one in trend.judge_all([(x, "higher", None) for x in made]) for f in one.findings
-    ]
+    found = [f for one in trend.judge_all([(x, "higher", None) for x in made]) for f in one.changes]
     assert len(found) > 9 and min(f.confidence for f in found if f.confirmed) > 0.9
 
 
@@ -362,7 +360,7 @@ def test_the_last_of_five_losses_is_no_part_of_a_drift():
     values = flat(140, seed=9, level=0.02)
     for start in (40, 55, 70, 85, 100):
         values[start:] *= 0.95
-    *_, last = trend.judge(values, "higher").findings
+    *_, last = trend.judge(values, "higher").changes
     assert (last.kind, last.detected in range(100, 107)) == ("regression", True)
 
 
@@ -370,7 +368,7 @@ def test_a_far_night_of_a_change_is_no_finding_of_its_own():
     values = flat(60, level=0.02)
     values[40:45] = 100 * np.exp([-0.045, -0.03, -0.085, -0.06, -0.06])
     values[45:] *= 0.94
-    (found,) = trend.judge(values, "higher").findings
+    (found,) = trend.judge(values, "higher").changes
     assert (found.kind, found.start, found.confirmed) == ("regression", 40, True)
 
 
@@ -379,10 +377,10 @@ def test_values_of_three_digits(level):
     """A change of one digit is none; a loss of 5 % is reported at once and confirmed next night."""
     values = np.round(11.94 * flat(120, level=level) / 100, 1)
     assert len(set(values)) <= 3
-    assert not trend.judge(values, "higher").findings
+    assert not trend.judge(values, "higher").changes
     values[60:] = np.round(0.95 * values[60:], 1)
-    (first,) = trend.judge(values[:61], "higher").findings
-    (second,) = trend.judge(values[:62], "higher").findings
+    (first,) = trend.judge(values[:61], "higher").changes
+    (second,) = trend.judge(values[:62], "higher").changes
     assert (first.kind, first.detected) == (second.kind, second.detected) == ("regression", 60)
     assert second.confirmed
 
@@ -394,8 +392,8 @@ def test_an_outlier_of_the_first_nights_is_no_digit(early, loss):
     values = np.full(62, 11.92)
     values[7] = round(early * 11.92, 2)
     values[60:] = round(loss * 11.92, 2)
-    (first,) = trend.judge(values[:61], "higher").findings
-    (second,) = trend.judge(values, "higher").findings
+    (first,) = trend.judge(values[:61], "higher").changes
+    (second,) = trend.judge(values, "higher").changes
     assert (first.kind, first.detected, first.confirmed) == ("suspect", 60, False)
     assert (second.kind, second.detected, second.confirmed) == ("regression", 60, True)
 
@@ -405,7 +403,7 @@ def test_what_autocorrelated_noise_cannot_be_is_a_change():
     values = flat(140, level=0.02)
     for start in (40, 55, 70, 85):
         values[start:] *= 1.08
-    found = trend.judge(values, "higher").findings
+    found = trend.judge(values, "higher").changes
     assert [f.start for f in found] == pytest.approx([40, 55, 70, 85], abs=1)
 
 
@@ -421,11 +419,11 @@ def test_two_steps_of_which_one_is_noise_are_no_drift():
 def test_one_far_night_is_unconfirmed_until_the_next():
     values = flat()
     values[-1] *= 0.88
-    (found,) = trend.judge(values, "higher").findings
+    (found,) = trend.judge(values, "higher").changes
     assert (found.kind, found.confirmed, found.detected) == ("regression", False, 119)
     assert not found.failing
     judgement = trend.judge(np.append(values, 100.0), "higher")
-    assert not judgement.findings
+    assert not judgement.changes
     assert judgement.outliers == [(119, 119)]
 
 
@@ -433,20 +431,20 @@ def test_a_far_night_in_a_series_with_outliers_is_a_suspect():
     values = flat()
     values[[25, 45, 65, 85]] *= 0.8
     values[-1] *= 0.88
-    (found,) = trend.judge(values, "higher").findings
+    (found,) = trend.judge(values, "higher").changes
     assert (found.kind, found.active) == ("suspect", False)
 
 
 def test_a_retest_confirms_or_refutes_a_far_night():
     values, second = flat(), flat(seed=2)
     values[-1] *= 0.88
-    assert not trend.judge(values, "higher", second).findings
+    assert not trend.judge(values, "higher", second).changes
     second[-1] *= 0.88
-    (found,) = trend.judge(values, "higher", second).findings
+    (found,) = trend.judge(values, "higher", second).changes
     assert (found.kind, found.confirmed, found.detected) == ("regression", True, 119)
     # The same with retests of the suspicious nights alone.
     second[:-1] = np.nan
-    (found,) = trend.judge(values, "higher", second).findings
+    (found,) = trend.judge(values, "higher", second).changes
     assert found.confirmed
 
 
@@ -457,23 +455,23 @@ def test_a_series_is_judged_from_the_21st_measured_night_on():
     values[45:] *= 0.5
     assert np.isfinite(values[:45]).sum() == partition.WARM_UP
     assert not trend.judge(values[:45], "higher").judged
-    (found,) = trend.judge(values[:46], "higher").findings
+    (found,) = trend.judge(values[:46], "higher").changes
     assert found.start == 45
 
 
 def test_a_long_series_is_judged_to_its_end():
     values = flat(1500)
     values[1400:] *= 0.95
-    found = trend.judge(values, "higher").findings
+    found = trend.judge(values, "higher").changes
     assert [f.kind for f in found if f.start >= 1395] == ["regression"]
     assert len(found) <= 2
 
 
 def test_values_that_never_vary():
     values = np.full(100, 5.0)
-    assert not trend.judge(values, "higher").findings
+    assert not trend.judge(values, "higher").changes
     values[60:] = 4.5
-    (found,) = trend.judge(values, "higher").findings
+    (found,) = trend.judge(values, "higher").changes
     assert (found.kind, found.start) == ("regression", 60)
 
 
@@ -485,9 +483,9 @@ def test_a_loss_after_printed_values_that_hardly_vary(loss, other):
     values = np.full(25, 11.92)
     values[[7, 15]] = other
     values[22:] = np.round(11.92 * (1 - loss), 2)
-    assert not trend.judge(values[:22], "higher").findings
+    assert not trend.judge(values[:22], "higher").changes
     for count, confirmed in ((23, False), (24, True), (25, True)):
-        (found,) = trend.judge(values[:count], "higher").findings
+        (found,) = trend.judge(values[:count], "higher").changes
         assert (found.kind, found.start, found.detected, found.confirmed) == (
             "regression", 22, 22, confirmed,
         )  # fmt: skip
@@ -601,10 +599,10 @@ def broken() -> np.ndarray:
 def test_a_file_of_nights_prints_findings_as_json(tmp_path, broken):
     path = write_nights(tmp_path / "n.csv", {"a": flat(), "b": broken})
     done = run("--input", path, "--online")
-    (finding,) = json.loads(done.out)
+    (change,) = json.loads(done.out)
     assert done.code == 1
-    assert (finding["series"], finding["kind"], finding["start"]) == ("b", "regression", 60)
-    assert finding["night"] >= 60
+    assert (change["series"], change["kind"], change["start"]) == ("b", "regression", 60)
+    assert change["night"] >= 60
     assert run("--input", path, "--online") == done
 
 
@@ -626,7 +624,7 @@ def test_dates_are_printed_as_dates(tmp_path, broken):
 
 
 def test_many_series_on_all_cores_are_as_one_by_one(tmp_path, broken):
-    series = {f"s{n}": flat(60, seed=n) for n in range(following.MANY)} | {"b": broken}
+    series = {f"s{n}": flat(60, seed=n) for n in range(listing.MANY)} | {"b": broken}
     path = write_nights(tmp_path / "n.csv", series)
     rows = [row for row in json.loads(run("--input", path).out) if row["series"] == "b"]
     alone = write_nights(tmp_path / "b.csv", {"b": broken})
@@ -637,9 +635,9 @@ def test_text_and_csv(tmp_path, broken):
     path = write_nights(tmp_path / "n.csv", {"a": flat(), "b": broken})
     done = run("--input", path, "--format", "text")
     assert done.code == 1
-    heads, _, series, finding, total = filter(None, done.out.splitlines())
+    heads, _, series, change, total = filter(None, done.out.splitlines())
     assert heads.split()[:3] == ["kind", "since", "found"] and series == "b"
-    assert finding.index("regression") == heads.index("kind")
+    assert change.index("regression") == heads.index("kind")
     assert re.findall(r"\d+", total) == ["1", "1", "2"]
     (row,) = csv.DictReader(run("--input", path, "--format", "csv").out.splitlines())
     assert float(row["size"]) == pytest.approx(-0.07, abs=0.01)
@@ -726,22 +724,22 @@ def of_history(values: np.ndarray, per_night: int = 1) -> Series:
 
 def test_findings_of_the_history_are_indices_of_its_values():
     values = stepped(60, 1.08)
-    ((found,),) = trend.findings([of_history(values)])
+    ((found,),) = trend.changes([of_history(values)])
     assert (found.kind, found.start, found.worse) == ("regression", 60, True)
-    assert trend.findings([of_history(values[60:79])]) == [[]]
+    assert trend.changes([of_history(values[60:79])]) == [[]]
 
 
 def test_sessions_of_a_night_are_one_value():
     values = np.repeat(flat(), 3)
     values[180:] *= 1.08
     values[100] *= 5
-    ((found,),) = trend.findings([of_history(values, 3)])
+    ((found,),) = trend.changes([of_history(values, 3)])
     assert (found.start, found.detected % 3) == (180, 2)
 
 
 def test_rows_of_the_history_have_sessions_and_build():
     values = stepped(60, 1.08)
-    found = following.of_history([of_history(values), of_history(values[:10])], online=False)
+    found = listing.of_history([of_history(values), of_history(values[:10])], online=False)
     (row,) = found.rows
     assert (row.before, row.after, row.build, row.nodes) == ("s59", "s60", "old to new", "n1,n2")
     assert row.start == "2026-03-02"
@@ -753,9 +751,9 @@ def test_rows_of_the_history_have_sessions_and_build():
 def test_values_without_a_relative_change_are_counted():
     values = flat()
     values[[3, 50]] = 0.0, -1.0
-    found = following.of_history([of_history(values)], online=False)
+    found = listing.of_history([of_history(values)], online=False)
     assert (found.judged, found.skipped) == (1, 2) and "2 values" in found.unjudged
-    assert not following.of_history([of_history(flat())], online=False).unjudged
+    assert not listing.of_history([of_history(flat())], online=False).unjudged
 
 
 def test_a_retry_does_not_hide_a_loss(tmp_path):

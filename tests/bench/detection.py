@@ -70,7 +70,7 @@ def columns(what: str) -> list[str]:
 
 def unconfirmed(judgement: trend.SeriesJudgement) -> int:
     """Return the number of single nights that were reported and not confirmed."""
-    return len(judgement.outliers) + sum(not f.confirmed for f in judgement.findings)
+    return len(judgement.outliers) + sum(not f.confirmed for f in judgement.changes)
 
 
 def taken_back(plan: Plan, series: int, seed: int) -> float:

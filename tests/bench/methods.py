@@ -48,7 +48,7 @@ def reports(judgement: trend.SeriesJudgement) -> list[Report]:
     kinds = {"regression": "lasting", "improvement": "lasting"}
     return [
         Report(kinds.get(f.kind, f.kind), f.start, f.detected, f.size, f.revised, f.confirmed)
-        for f in judgement.findings
+        for f in judgement.changes
     ]
 
 

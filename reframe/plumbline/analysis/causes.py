@@ -1,4 +1,4 @@
-"""Findings of one cause, their order, which of them are new, and which nodes explain them."""
+"""Changes of one cause, their order, which of them are new, and which nodes explain them."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from plumbline.analysis.trend import following
-from plumbline.analysis.trend.following import FoundRow
+from plumbline.analysis.trend import listing
+from plumbline.analysis.trend.listing import ChangeRow
 from plumbline.history.series import Key, Series
 from plumbline.reference import waivers
 from plumbline.reference.waivers import Subject, Waiver
 
 T = TypeVar("T")
 
-#: Findings of one cause begin within so many days: not all figures show it on the same night.
+#: Changes of one cause begin within so many days: not all figures show it on the same night.
 TOGETHER = np.timedelta64(3, "D")
 
 
 def grouped(
-    findings: Iterable[T],
+    changes: Iterable[T],
     about: Callable[[T], Hashable],
     series: Callable[[T], Hashable],
     began: Callable[[T], np.datetime64],
 ) -> list[list[T]]:
-    """Group findings that are about the same and began within three days.
+    """Group changes that are about the same and began within three days.
 
-    A series is in a group once: its second finding, though of the next night, has another cause.
+    A series is in a group once: its second change, though of the next night, has another cause.
     """
     found: dict[Hashable, list[list[T]]] = {}
     newest: dict[Hashable, set[Hashable]] = {}  # The series of each newest group.
-    for finding in sorted(findings, key=began):
-        case, name = about(finding), series(finding)
+    for change in sorted(changes, key=began):
+        case, name = about(change), series(change)
         groups = found.setdefault(case, [])
-        if not groups or began(finding) - began(groups[-1][0]) > TOGETHER or name in newest[case]:
+        if not groups or began(change) - began(groups[-1][0]) > TOGETHER or name in newest[case]:
             groups.append([])
             newest[case] = set()
-        groups[-1].append(finding)
+        groups[-1].append(change)
         newest[case].add(name)
     return [group for groups in found.values() for group in groups]
 
 
 @dataclass
 class Cause:
-    """Findings of one kind and check that began together.
+    """Changes of one kind and check that began together.
 
     :ivar rows: the largest certain change first.
     :ivar keys: of their series; empty for a file of nights.
@@ -55,13 +55,13 @@ class Cause:
     :ivar waivers: of the rows that waivers cover, by the id() of the row.
     """
 
-    rows: list[FoundRow]
+    rows: list[ChangeRow]
     keys: dict[str, Key]
     marked: bool
     waivers: dict[int, Waiver]
 
     @property
-    def first(self) -> FoundRow:
+    def first(self) -> ChangeRow:
         return self.rows[0]
 
     @property
@@ -75,8 +75,8 @@ class Cause:
         """The nodes that explain it; see :func:`nodes_of`."""
         return sorted({node for row in self.rows for node in row.nodes.split(",") if node})
 
-    def figure(self, row: FoundRow) -> str:
-        """Return the figure of a finding, with its node if the findings are of several."""
+    def figure(self, row: ChangeRow) -> str:
+        """Return the figure of a change, with its node if the changes are of several."""
         key = self.keys.get(row.series)
         if key is None:
             return ""
@@ -98,18 +98,18 @@ class Cause:
 
 
 def of(
-    rows: list[FoundRow],
-    marked: list[FoundRow],
+    rows: list[ChangeRow],
+    marked: list[ChangeRow],
     series: dict[str, Series],
     waived: dict[int, Waiver] | None = None,
 ) -> list[Cause]:
-    """Return the causes of findings, the most important first: those with a marked finding, those
+    """Return the causes of changes, the most important first: those with a marked change, those
     that are worse, and then by :func:`certain_size`.
 
-    The ``nodes`` of the findings become those of :func:`nodes_of`.
+    The ``nodes`` of the changes become those of :func:`nodes_of`.
 
-    :arg marked: some of the findings themselves.
-    :arg series: by name, of the history; without them each finding has its own cause.
+    :arg marked: some of the changes themselves.
+    :arg series: by name, of the history; without them each change has its own cause.
     :arg waived: see :func:`waived_rows`.
     """
     keys = {name: item.key for name, item in series.items()}
@@ -117,7 +117,7 @@ def of(
     groups = [[row] for row in rows]
     if keys:
 
-        def about(row: FoundRow) -> Hashable:
+        def about(row: ChangeRow) -> Hashable:
             key = keys[row.series]
             return key.system, key.partition, key.environment, key.check, row.word, row.worse
 
@@ -136,7 +136,7 @@ def of(
     return sorted(found, key=_weight, reverse=True)
 
 
-def _date(night: following.Night | None) -> np.datetime64:
+def _date(night: listing.Night | None) -> np.datetime64:
     return np.datetime64(str(night), "D")
 
 
@@ -145,7 +145,7 @@ def _weight(cause: Cause) -> tuple[bool, bool, bool, float]:
     return cause.marked, first.worse and active, first.worse, certain_size(first)
 
 
-def certain_size(row: FoundRow) -> float:
+def certain_size(row: ChangeRow) -> float:
     """Return the end of a change's 95 % interval that is nearer to no change, as the absolute
     logarithm, so that half and double are alike; 0 if the interval includes no change."""
     if row.low is None or row.high is None or row.low * row.high <= 0:
@@ -153,8 +153,8 @@ def certain_size(row: FoundRow) -> float:
     return min(abs(math.log1p(max(end, -0.9999))) for end in (row.low, row.high))
 
 
-def nodes_of(series: Series, row: FoundRow) -> list[str]:
-    """Return the nodes that explain a finding: that of a node's own series, or those that all
+def nodes_of(series: Series, row: ChangeRow) -> list[str]:
+    """Return the nodes that explain a change: that of a node's own series, or those that all
     changed sessions used, and no other. A node that was merely used is none of them."""
     if series.key.node:
         return [series.key.node]
@@ -170,8 +170,8 @@ def nodes_of(series: Series, row: FoundRow) -> list[str]:
     return sorted(set.intersection(*with_it) - set.union(*without))
 
 
-class Change(Protocol):
-    """A finding of a series, as far as its loss is concerned."""
+class PossibleLoss(Protocol):
+    """A change of a series, as far as its loss is concerned."""
 
     @property
     def start(self) -> Any: ...
@@ -183,7 +183,7 @@ class Change(Protocol):
     def active(self) -> bool: ...
 
 
-C = TypeVar("C", bound=Change)
+C = TypeVar("C", bound=PossibleLoss)
 
 
 def losses(key: Key, changes: Iterable[C]) -> Iterator[tuple[C, Subject]]:
@@ -212,13 +212,13 @@ def waived(
 
 
 def waived_rows(
-    rows: Iterable[FoundRow], series: dict[str, Series], known: Sequence[Waiver]
+    rows: Iterable[ChangeRow], series: dict[str, Series], known: Sequence[Waiver]
 ) -> dict[int, Waiver]:
-    """Return the waivers of the findings that are covered today, by the id() of the finding.
+    """Return the waivers of the changes that are covered today, by the id() of the change.
 
-    :arg rows: all findings of each series. :arg series: by name.
+    :arg rows: all changes of each series. :arg series: by name.
     """
-    by_series: dict[str, list[FoundRow]] = {}
+    by_series: dict[str, list[ChangeRow]] = {}
     for row in rows:
         by_series.setdefault(row.series, []).append(row)
     return {
@@ -228,19 +228,19 @@ def waived_rows(
     }
 
 
-def new(rows: list[FoundRow], series: dict[str, Series], since: np.datetime64) -> list[FoundRow]:
-    """Return the findings that the history up to a time does not report, or not as certainly: they
+def new(rows: list[ChangeRow], series: dict[str, Series], since: np.datetime64) -> list[ChangeRow]:
+    """Return the changes that the history up to a time does not report, or not as certainly: they
     were first reported, confirmed, or became active again, since then.
 
-    The night of the first report identifies a finding, so a second loss of a series is new.
+    The night of the first report identifies a change, so a second loss of a series is new.
     """
     names = {row.series for row in rows}
     before = [series[name].before(since) for name in sorted(names)]
-    known: dict[Hashable, list[FoundRow]] = {}
-    for row in following.of_history(before, online=False).rows:
+    known: dict[Hashable, list[ChangeRow]] = {}
+    for row in listing.of_history(before, online=False).rows:
         known.setdefault((row.series, row.night), []).append(row)
 
-    def is_known(row: FoundRow) -> bool:
+    def is_known(row: ChangeRow) -> bool:
         return any(
             earlier.confirmed >= row.confirmed and earlier.active >= row.active
             for earlier in known.get((row.series, row.night), ())

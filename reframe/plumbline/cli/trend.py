@@ -30,10 +30,10 @@ _MAX_FIGURES, _MAX_NODES = 12, 8
 @click.command()
 @long_selection_options
 @click.option("--since", type=MOMENT, metavar="TIME",
-              help="Only findings that began on this day or later: a date, or an age (30d, 2w). "
+              help="Only changes that began on this day or later: a date, or an age (30d, 2w). "
                    "All nights are judged nevertheless.")  # fmt: skip
 @click.option("--new", type=MOMENT, is_flag=False, flag_value="7d", metavar="[TIME]",
-              help="Only what is new: findings that were first reported, or confirmed, on this day "
+              help="Only what is new: changes that were first reported, or confirmed, on this day "
                    "or later; without TIME, in the last seven days.")  # fmt: skip
 @click.option("--active", is_flag=True,
               help="Only what is wrong now: changes for the worse that last.")  # fmt: skip
@@ -42,7 +42,7 @@ _MAX_FIGURES, _MAX_NODES = 12, 8
                    "retest) instead of the history.")  # fmt: skip
 @click.option("--online", is_flag=True,
               help="Print start (first changed night) and size as they were known when the "
-                   "finding was first certain, not from the whole series. The findings are the "
+                   "change was first certain, not from the whole series. The changes are the "
                    "same.")  # fmt: skip
 @click.option("--suspects", is_flag=True,
               help="Also report nights that stood out and came back unconfirmed.")  # fmt: skip
@@ -56,15 +56,15 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
           suspects: bool, why: str | None, form: str | None, output: Path | None):  # fmt: skip
     """Find lasting changes, transients that came back, and slow drifts, series by series.
 
-    Each night is judged from the nights up to it, from the 21st measured night on. A finding's
-    night is that of its first report. Findings of one check that began together have one cause;
+    Each night is judged from the nights up to it, from the 21st measured night on. A change's
+    night is that of its first report. Changes of one check that began together have one cause;
     the most important cause is first.
 
     Exits with 1 if a regression or a drift to the worse, of those that are printed, is active and
     not waived, else with 2 if no series had enough nights, or a record could not be read.
     """
     from plumbline.analysis import causes
-    from plumbline.analysis.trend import following
+    from plumbline.analysis.trend import listing
     from plumbline.analysis.trend import why as explaining
     from plumbline.core import paths
     from plumbline.reference import waivers
@@ -82,7 +82,7 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
         if why is not None:
             write(_explained(explaining.of_file(file, why), form or "json"), output)
             return
-        found, series, waived, code = following.of_file(file, online), {}, {}, 0
+        found, series, waived, code = listing.of_file(file, online), {}, {}, 0
     else:
         from plumbline.history.history import History
 
@@ -92,8 +92,8 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
         if why is not None:
             write(_explained(explaining.of_history(listed, why), form or "text"), output)
             return
-        found = following.of_history(listed, online)
-        series = {following.name_of(item): item for item in listed}
+        found = listing.of_history(listed, online)
+        series = {listing.name_of(item): item for item in listed}
         waived = causes.waived_rows(found.rows, series, waivers.load(paths.reference()))
     rows = [
         row
@@ -106,7 +106,7 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
     failing = [row for row in found.failing if id(row) not in waived]
     grouped = causes.of(rows, failing, series, waived)
     entries, form = _entries(grouped), form or ("json" if file else "text")
-    columns = [*following.FoundRow.__dataclass_fields__, "cause", "waiver"]
+    columns = [*listing.ChangeRow.__dataclass_fields__, "cause", "waiver"]
     write(formats.as_rows(form, columns, entries, lambda: _text(grouped, found.judged)), output)
     if suspects:
         for name, first, last in found.outliers:
@@ -127,7 +127,7 @@ def _day(time: datetime.datetime):
 
 
 def _entries(causes: list) -> list[dict]:
-    """Return the findings; those with the same number ``cause`` have one cause."""
+    """Return the changes; those with the same number ``cause`` have one cause."""
     return [
         asdict(row)
         | {"cause": number, "waiver": cause.waivers[id(row)].id if id(row) in cause.waivers else ""}
@@ -141,7 +141,7 @@ def _text(causes: list, judged: int) -> str:
     lines = head if causes else []
     for cause, row in zip(causes, body, strict=True):
         lines += ["", fill(cause.title), *row, *_details(cause)]
-    count = pluralize(sum(len(cause.rows) for cause in causes), "finding")
+    count = pluralize(sum(len(cause.rows) for cause in causes), "change")
     if causes:
         lines.append("")
         count += f" of {pluralize(len(causes), 'cause')}"

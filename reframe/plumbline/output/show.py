@@ -16,8 +16,8 @@ from plumbline.core.text import fill, pluralize, shorten, table_lines
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import findings, usual
-from plumbline.output.report.findings import SeriesChange
+from plumbline.output.report import series_changes, usual
+from plumbline.output.report.series_changes import SeriesChange
 from plumbline.reference.lookup import format_bound
 
 _HEADS = ("figure", "value", "usual", "change", "verdict", "bound")
@@ -103,11 +103,11 @@ def load(
         ]
     else:
         found = []
-    if len(found) >= findings.MANY:
+    if len(found) >= series_changes.MANY:
         say(f"searching {len(found)} series for losses that last")
     # A session's repeats are one night.
     nights = (series.at(np.arange(index[0] + 1)) for series, index in found)
-    changes = findings.of_all(filter(findings.judged, nights), len(found))
+    changes = series_changes.find(filter(series_changes.judged, nights), len(found))
     figures = [_worst(series, index, changes.get(series.key, [])) for series, index in found]
     return ShownSession(
         row,

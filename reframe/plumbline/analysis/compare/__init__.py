@@ -418,12 +418,12 @@ def _comparable_past(past: Series, before: Series) -> Series | None:
     if len(past.values) < judge.LEAST_PAST:
         return None
     start, keep = 0, np.ones(len(past.values), bool)
-    (found,) = trend.findings([past])
-    for finding in found:
-        if finding.end is not None and finding.kind == "transient":
-            keep[finding.start : finding.end + 1] = False
-        elif finding.confirmed:
-            start = max(start, finding.start)
+    (found,) = trend.changes([past])
+    for change in found:
+        if change.end is not None and change.kind == "transient":
+            keep[change.start : change.end + 1] = False
+        elif change.confirmed:
+            start = max(start, change.start)
     keep[:start] = False
     return past.at(np.flatnonzero(keep)) if keep.any() else None
 

@@ -1,6 +1,6 @@
-"""Findings in a figure's history: lasting changes, transients that came back, slow drifts.
+"""Changes in a figure's history: lasting ones, transients that came back, slow drifts.
 
-:func:`judge` takes the nights of one series; :func:`findings` takes a series of the history.
+:func:`judge` takes the nights of one series; :func:`changes` takes a series of the history.
 The levels of a series are found in :mod:`plumbline.analysis.trend.partition`, and read as
 episodes in :mod:`plumbline.analysis.trend.reading`.
 """
@@ -27,7 +27,7 @@ RECENT = 2 * LONGEST
 
 
 @dataclass
-class Finding:
+class Change:
     """One episode; nights are indices into the values as they were given.
 
     :ivar kind: ``regression`` or ``improvement`` (of a figure without a better side: ``change``),
@@ -65,13 +65,13 @@ class Finding:
 
 @dataclass
 class SeriesJudgement:
-    """The findings of one series.
+    """The changes of one series.
 
     :ivar outliers: first and last night of each run that stood out and came back unconfirmed.
     :ivar judged: whether there were enough nights.
     """
 
-    findings: list[Finding]
+    changes: list[Change]
     outliers: list[tuple[int, int]]
     judged: bool
 
@@ -93,7 +93,7 @@ def judge_all(series: Sequence[Work], hindsight: bool = True) -> list[SeriesJudg
     :arg series: positive values, one a night, NaN for a missing night; the better side; second
         measurements of the same nights, NaN where there is no such value.
     :arg hindsight: start and size from the whole series, instead of from what was known when the
-        finding was first certain. Which findings there are, and when, is the same.
+        change was first certain. Which changes there are, and when, is the same.
     """
     read = reading.read([(values, second) for values, _, second in series])
     return [
@@ -110,22 +110,22 @@ def _judgement(read: Reader, better: str, hindsight: bool) -> SeriesJudgement:
     for transient in (e for e in episodes if e.kind == "transient"):
         usual[transient.start : (transient.end or 0) + 1] = False
     bounds = [0, *(e.start for e in episodes if e.kind != "transient"), len(logs)]
-    findings = []
+    changes = []
     for episode in episodes:
         previous = max((b for b in bounds[:-1] if b < episode.start), default=0)
         following = min(b for b in bounds if b > episode.start)
         end = following if hindsight else None
         size, low, high = _size(episode, logs, usual, previous, end)
-        findings.append(_finding(episode, measured, better, size, low, high))
-    for number, finding in enumerate(findings):
-        later = [f for f in findings[number + 1 :] if f.kind != "transient" and f.confirmed]
+        changes.append(_change(episode, measured, better, size, low, high))
+    for number, change in enumerate(changes):
+        later = [f for f in changes[number + 1 :] if f.kind != "transient" and f.confirmed]
         # On logarithms: half of a loss of a half is +41 %.
-        since = np.cumsum([math.log1p(f.size) for f in later]) / math.log1p(finding.size)
-        finding.active = finding.kind not in ("transient", "suspect") and not any(since <= -BACK)
-        if finding.active and not later:
-            finding.active = not _slowly_came_back(logs, usual, episodes[number])
+        since = np.cumsum([math.log1p(f.size) for f in later]) / math.log1p(change.size)
+        change.active = change.kind not in ("transient", "suspect") and not any(since <= -BACK)
+        if change.active and not later:
+            change.active = not _slowly_came_back(logs, usual, episodes[number])
     runs = [(int(measured[a]), int(measured[b])) for a, b in read.outliers]
-    return SeriesJudgement(findings, runs, True)
+    return SeriesJudgement(changes, runs, True)
 
 
 def _slowly_came_back(logs: np.ndarray, usual: np.ndarray, episode: Episode) -> bool:
@@ -178,16 +178,16 @@ def _nights_of_size(episode: Episode, following: int | None) -> list[slice]:
     return [late] if drifts else [late, slice(start, min(last, start + WINDOW))]
 
 
-def _finding(
+def _change(
     episode: Episode, measured: np.ndarray, better: str, size: float, low: float, high: float
-) -> Finding:
+) -> Change:
     down = episode.size < 0
     worse = down if better == "higher" else better == "lower" and not down
     lasting = "regression" if worse else "improvement" if better != "neither" else "change"
     # A month has about so many independent chances to look like a change.
     chance = WINDOW * chi2_sf(2 * max(episode.evidence + CHANGE, 0.0), 1)
     revised = episode.revised
-    return Finding(
+    return Change(
         kind=lasting if episode.kind == "step" else episode.kind,
         start=int(measured[episode.start]),
         detected=int(measured[episode.detected]),
@@ -238,16 +238,16 @@ def nightly(series: Series) -> Nightly:
     )
 
 
-def findings(every: Sequence[Series]) -> list[list[Finding]]:
-    """Return the findings of series of the history; indices are into the values of each."""
+def changes(every: Sequence[Series]) -> list[list[Change]]:
+    """Return the changes of series of the history; indices are into the values of each."""
     dated = [nightly(series) for series in every]
     work = [(night.values, one.better, None) for night, one in zip(dated, every, strict=True)]
-    found = [judgement.findings for judgement in judge_all(work)]
+    found = [judgement.changes for judgement in judge_all(work)]
     for nights, several in zip(dated, found, strict=True):
-        for finding in several:
-            finding.start = int(nights.first[finding.start])
-            finding.detected = int(nights.last[finding.detected])
-            finding.end = None if finding.end is None else int(nights.last[finding.end])
-            if finding.revised is not None:
-                finding.revised = int(nights.last[finding.revised])
+        for change in several:
+            change.start = int(nights.first[change.start])
+            change.detected = int(nights.last[change.detected])
+            change.end = None if change.end is None else int(nights.last[change.end])
+            if change.revised is not None:
+                change.revised = int(nights.last[change.revised])
     return found

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from plumbline.analysis import trend
-from plumbline.analysis.trend import following, reading, table
-from plumbline.analysis.trend.following import Night
+from plumbline.analysis.trend import listing, reading, table
+from plumbline.analysis.trend.listing import Night
 from plumbline.analysis.trend.partition import NOISES, Partitions
 from plumbline.core.errors import WrongOption
 from plumbline.history.series import Series
@@ -63,8 +63,8 @@ def of_history(every: list[Series], wanted: str) -> list[Level]:
 
     :raises Fault: if it is in no name or in too many.
     """
-    chosen = _chosen(every, [following.name_of(series) for series in every], wanted)
-    dated = [(following.name_of(series), trend.nightly(series)) for series in chosen]
+    chosen = _chosen(every, [listing.name_of(series) for series in every], wanted)
+    dated = [(listing.name_of(series), trend.nightly(series)) for series in chosen]
     return _of((name, nights.days, nights.values, None) for name, nights in dated)
 
 
@@ -73,7 +73,7 @@ def _chosen(series: list[Any], names: list[str], wanted: str) -> list[Any]:
     if not found:
         raise WrongOption(
             f"--why: no series has {wanted!r} in its name; plumbline trend --format json "
-            "prints the names of those with a finding"
+            "prints the names of those with a change"
         )
     if len(found) > MANY:
         raise WrongOption(

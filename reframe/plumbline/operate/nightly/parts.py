@@ -14,7 +14,7 @@ import numpy as np
 
 from plumbline.analysis import causes, compare, screen
 from plumbline.analysis.compare import formats
-from plumbline.analysis.trend import following
+from plumbline.analysis.trend import listing
 from plumbline.core import paths, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, printable, quote_markdown, shorten
@@ -146,8 +146,8 @@ def trend(system: str, name: str) -> Part:
     with _contained(part), History() as history:
         select = Selection(system=system)
         listed = history.series(select, samples=False)
-        found = following.of_history(listed, online=False)
-        series = {following.name_of(item): item for item in listed}
+        found = listing.of_history(listed, online=False)
+        series = {listing.name_of(item): item for item in listed}
         waived = causes.waived_rows(found.rows, series, waivers.load(paths.reference()))
         failing = [row for row in found.failing if id(row) not in waived]
         new = causes.new(failing, series, _reported(history, select, name))

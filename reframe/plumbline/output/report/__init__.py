@@ -27,12 +27,12 @@ from plumbline.output.report import (
     charts,
     curves,
     figures,
-    findings,
     heat,
     provenance,
     published,
     search,
     searched,
+    series_changes,
     session_pages,
     shown,
     sides,
@@ -45,7 +45,7 @@ from plumbline.output.report import (
 )
 from plumbline.output.report.around import Facts
 from plumbline.output.report.figures import Glance, Panel
-from plumbline.output.report.findings import Event
+from plumbline.output.report.series_changes import PageCause
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference.waivers import Waiver
 
@@ -140,9 +140,9 @@ class _Report:
         self.slow = {system: found.nodes for system, found in self.screened.items()}
         self.of_nights = by_node.nights(self.sessions)
         say("searching for changes")
-        self.nights = findings.NIGHTS
+        self.nights = series_changes.NIGHTS
         judging = searched.of(history, select, self.measured, self.slow)
-        self.changes = self.triage.of_changes(findings.of_all(judging.series, judging.count))
+        self.changes = self.triage.of_changes(series_changes.find(judging.series, judging.count))
         self.judged = judging.judged
         #: Figures that other pages show: only one check's figures are in memory at a time.
         self.changed: dict[Key, Glance] = {}
@@ -159,10 +159,10 @@ class _Report:
         self.published = published.Published(valid.references)
         self.waivers = {waiver.id: waiver for waiver in valid.waivers}
         changes = [change for listed in self.changes.values() for change in listed]
-        #: What a waiver covers has events of its own.
-        self.acknowledged = findings.events([change for change in changes if change.waiver])
-        self.events = findings.events([change for change in changes if not change.waiver])
-        self._event_of = {change: event for event in self.events for change in event.changes}
+        #: What a waiver covers has causes of its own.
+        self.acknowledged = series_changes.by_cause([one for one in changes if one.waiver])
+        self.causes = series_changes.by_cause([one for one in changes if not one.waiver])
+        self._cause_of = {change: cause for cause in self.causes for change in cause.changes}
         self.around = around.Around(history, self.sessions, self.changes)
         newest, red, changed = self._chosen(latest)
         #: Sessions with a page, and those whose page has only their red cases.
@@ -201,8 +201,8 @@ class _Report:
                 any(map(row.results.get, status.RED)) or self.missing(row)
             ):
                 red.add(row.session)
-        for event in (*self.events, *self.acknowledged):
-            for name in (event.first.before, event.first.after):
+        for cause in (*self.causes, *self.acknowledged):
+            for name in (cause.first.before, cause.first.after):
                 if name and name not in newest and len(changed) < CHANGED:
                     changed[name] = None
         return newest, red, {*changed}
@@ -251,13 +251,13 @@ class _Report:
         )
         writer.assets()
         self._systems(writer)
-        recent = [event for event in self.events if self._recent(event)]
+        recent = [cause for cause in self.causes if self._recent(cause)]
         flagged = [one for listed in self.slow.values() for one in listed if one.now]
         links = [(name, flag) for name, one in self.screened.items() for flag in one.links]
         writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent,
                     slow=flagged, screened=self.screened, links=links)  # fmt: skip
-        every = sorted((*self.events, *self.acknowledged), key=Event.newest, reverse=True)
-        writer.page("changes.html", "changes.html.j2", events=every)
+        every = sorted((*self.causes, *self.acknowledged), key=PageCause.newest, reverse=True)
+        writer.page("changes.html", "changes.html.j2", causes=every)
         listed = self.published.tables()
         writer.page("published.html", "published.html.j2", tables=listed)
         for table in listed:
@@ -278,9 +278,9 @@ class _Report:
         faults = tuple(self.references.faults)
         return Written(folder, writer.pages, self.series, red, writer.bytes, faults)
 
-    def _recent(self, event: Event) -> bool:
-        latest = [state.latest for state in self.systems if state.system == event.first.key.system]
-        return bool(latest) and bool(event.detected >= latest[0].end - RECENT)
+    def _recent(self, cause: PageCause) -> bool:
+        latest = [state.latest for state in self.systems if state.system == cause.first.key.system]
+        return bool(latest) and bool(cause.detected >= latest[0].end - RECENT)
 
     def _systems(self, writer: site.Site) -> None:
         """Write the pages of systems. The page of a check is written when the page of its system
@@ -333,7 +333,7 @@ class _Report:
         data = self._drawn(axes, named, drawn, [curve.data() for curve in over_sizes])
         writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
                   figures=listed, cases=self.cases.get((system, check), []), curves=over_sizes,
-                  losses=self.triage.of_figures(listed, self._event_of, self.changes),
+                  losses=self.triage.of_figures(listed, self._cause_of, self.changes),
                   data=data, folder=folder, files=files, maps=maps)  # fmt: skip
 
     def _drawn(
@@ -414,9 +414,9 @@ class _Report:
 
     # -- what templates ask -------------------------------------------------------------------
 
-    def facts(self, event: Event) -> Facts | None:
+    def facts(self, cause: PageCause) -> Facts | None:
         """Return what else changed in the night of a recent change."""
-        return self.around.facts(event) if self._recent(event) else None
+        return self.around.facts(cause) if self._recent(cause) else None
 
     def missing(self, row: SessionRow) -> int:
         """Return the number of planned cases of a session without a record."""

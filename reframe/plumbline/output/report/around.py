@@ -16,7 +16,7 @@ from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.rows import CaseId, SessionRow
 from plumbline.history.series import Key, Selection
-from plumbline.output.report.findings import Event, SeriesChange
+from plumbline.output.report.series_changes import PageCause, SeriesChange
 
 _SECOND = np.timedelta64(1, "s")
 
@@ -65,10 +65,10 @@ class Around:
         self._start = {row.session: row.start for row in sessions}
         self._found: dict[tuple[str, str], tuple[Surroundings, dict[CaseId, set[str]]]] = {}
 
-    def comparison(self, event: Event) -> ProposedComparison | None:
+    def comparison(self, cause: PageCause) -> ProposedComparison | None:
         """Return the comparison of both sides of a change, ``None`` if a side has no session of its
         own: nothing was measured before, or other changes of these figures lie between."""
-        changes = [change for change in event.changes if change.before]
+        changes = [change for change in cause.changes if change.before]
         if not changes:
             return None
         sides = [self._neighbours(change) for change in changes]
@@ -86,7 +86,7 @@ class Around:
         fine = any(_day(one) == _day(other) for one, other in borders)
         before = f"{_text(begin, fine)}..{_text(last, fine, end=True)}"
         after = f"{_text(first, fine)}..{_text(end, fine, end=True)}"
-        key = event.first.key
+        key = cause.first.key
         command = ["plumbline", "compare", f"--system={key.system}", f"--check={key.check}"]
         spans = [
             (one.start - (one_before.start if one_before else 0),
@@ -105,17 +105,17 @@ class Around:
         later = [one for one in lasting if one.start > change.start]
         return earlier[-1] if earlier else None, later[0] if later else None
 
-    def facts(self, event: Event) -> Facts | None:
+    def facts(self, cause: PageCause) -> Facts | None:
         """Return what changed in the night of a change, ``None`` if it cannot be known: there is no
         session before it, or the source has no records."""
-        first = event.first
+        first = cause.first
         if not first.before or self._history.from_csv:
             return None
         pair = first.before, first.after
         if pair not in self._found:
             self._found[pair] = self._differences(*pair)
         found, used = self._found[pair]
-        keys = dict.fromkeys(change.key for change in event.changes)
+        keys = dict.fromkeys(change.key for change in cause.changes)
         nodes = {
             node for key in keys for node in ([key.node] if key.node else used.get(key.case, ()))
         }

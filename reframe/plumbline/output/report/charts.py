@@ -13,7 +13,7 @@ from plumbline.analysis.screen import Flag
 from plumbline.history.series import Series
 from plumbline.output.report.by_node import WORST_FIRST
 from plumbline.output.report.figures import Panel, badness_of
-from plumbline.output.report.findings import SeriesChange
+from plumbline.output.report.series_changes import SeriesChange
 
 #: At most so many members of a chart have their own line.
 LINES = 5

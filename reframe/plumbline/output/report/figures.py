@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from plumbline.history.series import Key, Series
-from plumbline.output.report import by_node, findings, text
+from plumbline.output.report import by_node, series_changes, text
 from plumbline.output.report.by_node import Nights
-from plumbline.output.report.findings import SeriesChange
+from plumbline.output.report.series_changes import SeriesChange
 from plumbline.output.report.status import WINDOW
 from plumbline.output.report.usual import usual_values
 
@@ -72,7 +72,7 @@ class Panel:
     @property
     def kept(self) -> int:
         """How many values of each member its CSV file has, 0 for all."""
-        return KEPT if self.key.node and len(self.members) >= findings.FLEET else 0
+        return KEPT if self.key.node and len(self.members) >= series_changes.FLEET else 0
 
     @functools.cached_property
     def name(self) -> str:

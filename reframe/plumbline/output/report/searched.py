@@ -11,7 +11,7 @@ from plumbline.history import fleets
 from plumbline.history.history import History
 from plumbline.history.rows import Measured
 from plumbline.history.series import Selection, Series
-from plumbline.output.report import findings, slow
+from plumbline.output.report import series_changes, slow
 from plumbline.output.report.figures import over_nodes
 
 
@@ -30,7 +30,7 @@ class Search:
     def series(self) -> Iterator[Series]:
         """The series."""
         for series in self.found:
-            self.judged = self.judged or findings.judged(series)
+            self.judged = self.judged or series_changes.judged(series)
             yield series
 
 
@@ -45,7 +45,7 @@ def of(
 
     :arg measured: by system and check. :arg flagged: nodes by system.
     """
-    medians = fleets.medians(history, select, findings.FLEET)
+    medians = fleets.medians(history, select, series_changes.FLEET)
     fleet = {series.key for series, _ in medians}
     nodes: Counter = Counter()
     for series, number in medians:
@@ -53,7 +53,7 @@ def of(
     checks = [
         check
         for name, check in measured.items()
-        if check.most >= findings.NIGHTS and check.series > nodes[name]
+        if check.most >= series_changes.NIGHTS and check.series > nodes[name]
     ]
     others = itertools.chain.from_iterable(history.by_check(checks, select))
     now = (one for listed in flagged.values() for one in listed if one.now and one.alone)

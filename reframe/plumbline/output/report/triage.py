@@ -26,9 +26,9 @@ from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import findings, searched, shown, slow, status, text
+from plumbline.output.report import searched, series_changes, shown, slow, status, text
 from plumbline.output.report.figures import Panel
-from plumbline.output.report.findings import Event, SeriesChange
+from plumbline.output.report.series_changes import PageCause, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference import waivers
 from plumbline.reference.lookup import References, loss_of
@@ -256,14 +256,14 @@ class Triage:
             ]
         return result
 
-    def of_event(self, event: Event, every: dict[Key, list[SeriesChange]]) -> list[OpenFinding]:
+    def of_cause(self, cause: PageCause, every: dict[Key, list[SeriesChange]]) -> list[OpenFinding]:
         """Return what can be acknowledged of changes that began together: the active losses that
         are not waived, one finding for each node.
 
         :arg every: all changes of each series.
         """
         by_node: dict[str, list[SeriesChange]] = {}
-        for change in event.changes:
+        for change in cause.changes:
             if change.active and change.worse and not change.above_ceiling and not change.waiver:
                 by_node.setdefault(change.key.node, []).append(change)
         return [
@@ -283,27 +283,27 @@ class Triage:
     def of_figures(
         self,
         figures: Iterable[Panel],
-        events: Mapping[SeriesChange, Event],
+        cause_of: Mapping[SeriesChange, PageCause],
         every: dict[Key, list[SeriesChange]],
     ) -> dict[str, tuple[list[OpenFinding], list[Panel]]]:
         """Return what can be acknowledged of the active losses of each figure of a page, by anchor:
         the findings that no figure above has, and the figures above that have the others, since
         losses that began together have one waiver.
 
-        :arg events: of each change.
+        :arg cause_of: the cause of each change.
         :arg every: all changes of each series.
         """
         first: dict[str, Panel] = {}
         found = {}
         for figure in figures:
-            nodes: dict[int, tuple[Event, set[str]]] = {}
+            nodes: dict[int, tuple[PageCause, set[str]]] = {}
             for change in figure.losses:
-                if event := events.get(change):
-                    nodes.setdefault(id(event), (event, set()))[1].add(change.key.node)
+                if cause := cause_of.get(change):
+                    nodes.setdefault(id(cause), (cause, set()))[1].add(change.key.node)
             listed = [
                 one
-                for event, wanted in nodes.values()
-                for one in self.of_event(event.of_nodes(wanted), every)
+                for cause, wanted in nodes.values()
+                for one in self.of_cause(cause.of_nodes(wanted), every)
             ]
             above = {first[one.id].anchor: first[one.id] for one in listed if one.id in first}
             here = [one for one in listed if first.setdefault(one.id, figure) is figure]
@@ -341,13 +341,13 @@ def load(
                 for one in systems}  # fmt: skip
     flagged = {system: found.nodes for system, found in screened.items()}
     search = searched.of(history, select, measured, flagged)
-    if search.count >= findings.MANY:
+    if search.count >= series_changes.MANY:
         say(f"searching {search.count} series for losses")
-    changes = triage.of_changes(findings.of_all(search.series, search.count))
-    events = findings.events(list(itertools.chain.from_iterable(changes.values())))
+    changes = triage.of_changes(series_changes.find(search.series, search.count))
+    together = series_changes.by_cause(list(itertools.chain.from_iterable(changes.values())))
     cases = triage.of_cases(case for system in systems for case in system.cases)
     slow_now = (one for name, found in screened.items() for one in triage.of_flags(name, found.now))
-    losses = (one for event in events for one in triage.of_event(event, changes))
+    losses = (one for cause in together for one in triage.of_cause(cause, changes))
     return [*cases, *slow_now, *losses]
 
 

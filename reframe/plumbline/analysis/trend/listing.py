@@ -1,4 +1,4 @@
-"""Findings of many series, from a file of nights or from the history, as rows of an output."""
+"""The changes of many series, from a file of nights or from the history, as rows of an output."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Night = int | str
 
 
 @dataclass
-class FoundRow:
-    """One finding, as ``plumbline trend`` prints it.
+class ChangeRow:
+    """One change of a series, as ``plumbline trend`` prints it.
 
     :ivar night: of the first report. :ivar start: first changed night. :ivar until: last night of a
         transient or of a drift. :ivar first: the kind first reported, if night ``revised`` changed
@@ -63,17 +63,17 @@ class FoundRow:
 
 
 @dataclass
-class Found:
-    """Findings of many series.
+class Listing:
+    """Changes of many series.
 
-    :ivar failing: the findings that make the exit code 1.
+    :ivar failing: the changes that make the exit code 1.
     :ivar outliers: series, first and last night of what stood out and came back unconfirmed.
     :ivar judged: number of series with enough nights; ``too_short``: without.
     :ivar skipped: number of values that are not positive, of which no change has a relative size.
     """
 
-    rows: list[FoundRow] = field(default_factory=list)
-    failing: list[FoundRow] = field(default_factory=list)
+    rows: list[ChangeRow] = field(default_factory=list)
+    failing: list[ChangeRow] = field(default_factory=list)
     outliers: list[tuple[str, Night, Night]] = field(default_factory=list)
     judged: int = 0
     too_short: int = 0
@@ -92,11 +92,11 @@ class Found:
         name: str,
         nights: list[Night],
         judgement: trend.SeriesJudgement,
-        context: Callable[[trend.Finding], dict[str, Any]] = lambda finding: {},
+        context: Callable[[trend.Change], dict[str, Any]] = lambda change: {},
     ) -> None:
         """Add a series' judgement.
 
-        :arg context: returns sessions, nodes and build of a finding, and whether it is above the
+        :arg context: returns sessions, nodes and build of a change, and whether it is above the
             ceiling.
         """
         if not judgement.judged:
@@ -104,32 +104,32 @@ class Found:
             return
         self.judged += 1
         self.outliers += [(name, nights[a], nights[b]) for a, b in judgement.outliers]
-        for finding in judgement.findings:
-            row = _row(name, nights, finding, context(finding))
+        for change in judgement.changes:
+            row = _row(name, nights, change, context(change))
             self.rows.append(row)
-            if finding.failing:
+            if change.failing:
                 self.failing.append(row)
 
 
-def of_file(path: Path, online: bool) -> Found:
-    """Return the findings of a file of nights.
+def of_file(path: Path, online: bool) -> Listing:
+    """Return the changes of a file of nights.
 
     :raises Fault: if the file is faulty.
     """
     series = table.read(path)
     work = [(item.values, item.better, item.second) for item in series]
-    found = Found()
+    found = Listing()
     for item, judgement in zip(series, _judge_all(work, not online), strict=True):
         found.add(item.name, item.nights, judgement)
     return found
 
 
-def of_history(every: list[Series], online: bool) -> Found:
-    """Return the findings of series of the history, one value a date."""
+def of_history(every: list[Series], online: bool) -> Listing:
+    """Return the changes of series of the history, one value a date."""
     dated = [trend.nightly(series) for series in every]
     work = [(night.values, series.better, None)
             for series, night in zip(every, dated, strict=True)]  # fmt: skip
-    found = Found(skipped=sum(int((series.values <= 0).sum()) for series in every))
+    found = Listing(skipped=sum(int((series.values <= 0).sum()) for series in every))
     for series, night, judgement in zip(every, dated, _judge_all(work, not online), strict=True):
         context = functools.partial(_context, series, night)
         found.add(name_of(series), night.days, judgement, context)
@@ -154,8 +154,8 @@ def _judge_all(work: Sequence[trend.Work], hindsight: bool) -> list[trend.Series
     return [*itertools.chain.from_iterable(pool.mapped(judge, parts, min(cores, 8)))]
 
 
-def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str, Any]) -> FoundRow:
-    return FoundRow(
+def _row(name: str, nights: list[Night], found: trend.Change, context: dict[str, Any]) -> ChangeRow:
+    return ChangeRow(
         series=name,
         night=nights[found.detected],
         start=nights[found.start],
@@ -174,7 +174,7 @@ def _row(name: str, nights: list[Night], found: trend.Finding, context: dict[str
     )
 
 
-def _context(series: Series, nights: trend.Nightly, found: trend.Finding) -> dict[str, Any]:
+def _context(series: Series, nights: trend.Nightly, found: trend.Change) -> dict[str, Any]:
     """Return the sessions on both sides of the change, the nodes, a change of the build, and
     whether the figure was above its ceiling when it was found."""
     after, detected = int(nights.first[found.start]), int(nights.last[found.detected])

@@ -26,7 +26,7 @@ FLEET = 50
 class SeriesChange:
     """A change of one series.
 
-    :ivar kind: see :class:`plumbline.analysis.trend.Finding`.
+    :ivar kind: see :class:`plumbline.analysis.trend.Change`.
     :ivar size: relative change of the value.
     :ivar before: the last session before it, if any.
     :ivar after: the first session with it.
@@ -90,8 +90,8 @@ DOUBTS = {
 
 
 @dataclass
-class Event:
-    """Changes of one check that began together, one line of a page."""
+class PageCause:
+    """Changes of one cause: of one check, and began together. One line of a page."""
 
     changes: list[SeriesChange] = field(default_factory=list)
 
@@ -112,9 +112,9 @@ class Event:
         """Number of nodes, if the figures are of single nodes."""
         return len({change.key.node for change in self.changes})
 
-    def of_nodes(self, nodes: Collection[str]) -> Event:
+    def of_nodes(self, nodes: Collection[str]) -> PageCause:
         """Return its changes of these nodes."""
-        return Event([change for change in self.changes if change.key.node in nodes])
+        return PageCause([change for change in self.changes if change.key.node in nodes])
 
     @property
     def sizes(self) -> tuple[float, float]:
@@ -146,7 +146,7 @@ def judged(series: Series) -> bool:
     return len(np.unique(series.times.astype("datetime64[D]"))) >= NIGHTS
 
 
-def of_all(series: Iterable[Series], count: int) -> dict[Key, list[SeriesChange]]:
+def find(series: Iterable[Series], count: int) -> dict[Key, list[SeriesChange]]:
     """Return the changes of each series that has any, oldest first.
 
     :arg count: number of series.
@@ -159,35 +159,35 @@ def of_all(series: Iterable[Series], count: int) -> dict[Key, list[SeriesChange]
 
 def _of_chunk(series: list[Series]) -> dict[Key, list[SeriesChange]]:
     found = {}
-    for item, several in zip(series, trend.findings(series), strict=True):
-        changes = [_change(item, finding) for finding in several]
-        if changes:
+    for item, judged_changes in zip(series, trend.changes(series), strict=True):
+        if judged_changes:
+            changes = [_of_series(item, change) for change in judged_changes]
             found[item.key] = sorted(changes, key=lambda change: change.start)
     return found
 
 
-def _change(series: Series, finding) -> SeriesChange:
-    start, detected = int(finding.start), int(finding.detected)
+def _of_series(series: Series, change: trend.Change) -> SeriesChange:
+    start, end = change.start, change.end
     return SeriesChange(
         series.key,
-        finding.kind,
-        float(finding.size),
-        float(finding.confidence),
-        bool(finding.worse),
+        change.kind,
+        change.size,
+        change.confidence,
+        change.worse,
         start,
         series.times[start],
-        series.times[detected],
+        series.times[change.detected],
         str(series.sessions[start - 1]) if start else "",
         str(series.sessions[start]),
-        None if finding.end is None else series.times[int(finding.end)],
-        bool(finding.active),
-        bool(finding.confirmed),
-        str(series.verdicts[detected]) == "above-ceiling",
-        (int(finding.end) + 1 if finding.kind == "transient" else len(series.values)) - start,
+        None if end is None else series.times[end],
+        change.active,
+        change.confirmed,
+        str(series.verdicts[change.detected]) == "above-ceiling",
+        (end + 1 if end is not None and change.kind == "transient" else len(series.values)) - start,
     )
 
 
-def events(changes: list[SeriesChange]) -> list[Event]:
+def by_cause(changes: list[SeriesChange]) -> list[PageCause]:
     """Group changes of one cause; newest first."""
     groups = causes.grouped(
         changes,
@@ -195,4 +195,4 @@ def events(changes: list[SeriesChange]) -> list[Event]:
         series=lambda change: change.key,
         began=lambda change: change.began,
     )
-    return sorted(map(Event, groups), key=Event.newest, reverse=True)
+    return sorted(map(PageCause, groups), key=PageCause.newest, reverse=True)
