@@ -30,7 +30,7 @@ from plumbline.output.report import (
     heat,
     provenance,
     published,
-    search,
+    search_index,
     searched,
     series_changes,
     session_pages,
@@ -167,7 +167,7 @@ class _Report:
         newest, red, changed = self._chosen(latest)
         #: Sessions with a page, and those whose page has only their red cases.
         self.paged, self.red_only = newest | red | changed, red - changed
-        self.index, self.sides = search.Index(), sides.ComparedMedians()
+        self.index, self.sides = search_index.SearchIndex(), sides.ComparedMedians()
 
     def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
         """Yield the system, the check and its figures, for each check."""

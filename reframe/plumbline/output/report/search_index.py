@@ -8,7 +8,7 @@ from plumbline.output.report import text
 from plumbline.output.report.figures import LATEST, Panel
 
 
-class Index:
+class SearchIndex:
     """Collects what can be found. Names that repeat are numbers, since a site has tens of thousands
     of figures, and each of its nodes is in many checks."""
 
