@@ -24,6 +24,7 @@ from plumbline.history.series import Key, Selection
 from plumbline.output.report import (
     around,
     by_node,
+    candidates,
     charts,
     curves,
     figures,
@@ -31,7 +32,6 @@ from plumbline.output.report import (
     provenance,
     published,
     search_index,
-    searched,
     series_changes,
     session_pages,
     shown,
@@ -141,9 +141,9 @@ class _Report:
         self.of_nights = by_node.nights(self.sessions)
         say("searching for changes")
         self.nights = series_changes.NIGHTS
-        judging = searched.of(history, select, self.measured, self.slow)
-        self.changes = self.triage.of_changes(series_changes.find(judging.series, judging.count))
-        self.judged = judging.judged
+        chosen = candidates.choose(history, select, self.measured, self.slow)
+        self.changes = self.triage.of_changes(series_changes.find(chosen.series, chosen.count))
+        self.judged = chosen.judged
         #: Figures that other pages show: only one check's figures are in memory at a time.
         self.changed: dict[Key, Glance] = {}
         self._found: dict[tuple, Glance | None] = {

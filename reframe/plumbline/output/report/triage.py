@@ -26,7 +26,7 @@ from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import searched, series_changes, shown, slow, status, text
+from plumbline.output.report import candidates, series_changes, shown, slow, status, text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.series_changes import PageCause, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
@@ -340,10 +340,10 @@ def load(
     screened = {one.system: slow.of_system(history, one, select, known, now.date())
                 for one in systems}  # fmt: skip
     flagged = {system: found.nodes for system, found in screened.items()}
-    search = searched.of(history, select, measured, flagged)
-    if search.count >= series_changes.MANY:
-        say(f"searching {search.count} series for losses")
-    changes = triage.of_changes(series_changes.find(search.series, search.count))
+    chosen = candidates.choose(history, select, measured, flagged)
+    if chosen.count >= series_changes.MANY:
+        say(f"searching {chosen.count} series for losses")
+    changes = triage.of_changes(series_changes.find(chosen.series, chosen.count))
     together = series_changes.by_cause(list(itertools.chain.from_iterable(changes.values())))
     cases = triage.of_cases(case for system in systems for case in system.cases)
     slow_now = (one for name, found in screened.items() for one in triage.of_flags(name, found.now))

@@ -1,4 +1,4 @@
-"""The series in which changes are searched."""
+"""The series of a history that are searched for changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plumbline.output.report.figures import over_nodes
 
 
 @dataclass
-class Search:
+class Candidates:
     """Series that may have enough nights to be judged.
 
     :ivar count: their number, at most. :ivar judged: whether one had enough nights, so far.
@@ -34,12 +34,12 @@ class Search:
             yield series
 
 
-def of(
+def choose(
     history: History,
     select: Selection,
     measured: Mapping[tuple[str, str], Measured],
     flagged: Mapping[str, list[slow.SlowNode]],
-) -> Search:
+) -> Candidates:
     """Return all series; of a figure of many nodes, the median over these, and the nodes that are
     slow now.
 
@@ -63,4 +63,4 @@ def of(
         (series for series in others if over_nodes(series.key) not in fleet),
         (series for series in of_slow if fleet and over_nodes(series.key) in fleet),
     )
-    return Search(found, len(medians) + sum(check.series for check in checks))
+    return Candidates(found, len(medians) + sum(check.series for check in checks))
