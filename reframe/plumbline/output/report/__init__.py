@@ -34,9 +34,9 @@ from plumbline.output.report import (
     search_index,
     series_changes,
     session_pages,
-    shown,
     sides,
     site,
+    site_files,
     slow,
     status,
     text,
@@ -101,7 +101,7 @@ def write(
     """
     now = now or datetime.datetime.now(datetime.timezone.utc)
     with garbage.sought_rarely(), site.replaced(out) as folder:
-        valid = shown.ValidReferences(warn)
+        valid = site_files.SiteFiles(warn)
         report = _Report(history, select, valid, now, stale, latest, say)
         written = report.write(folder)
     return dataclasses.replace(written, folder=out)
@@ -114,7 +114,7 @@ class _Report:
         self,
         history: History,
         select: Selection,
-        valid: shown.ValidReferences,
+        valid: site_files.SiteFiles,
         now: datetime.datetime,
         stale: datetime.timedelta,
         latest: int,

@@ -26,7 +26,7 @@ from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import candidates, series_changes, shown, slow, status, text
+from plumbline.output.report import candidates, series_changes, site_files, slow, status, text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.series_changes import PageCause, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
@@ -325,7 +325,7 @@ def load(
         the file of the waivers is about to be edited.
     """
     known = waivers.load(paths.reference())
-    valid = shown.ValidReferences(say)
+    valid = site_files.SiteFiles(say)
     triage = Triage(known, valid.references, now.date())
     systems = status.of_systems(
         history,

@@ -11,7 +11,7 @@ from plumbline.reference import lookup, tables, waivers
 from plumbline.site import inventory
 
 
-class ValidReferences:
+class SiteFiles:
     """The references, waivers and inventories that pages show: without those that are invalid,
     since one of them must not cost the report of a night.
 
