@@ -24,7 +24,7 @@ from conftest import PATIENCE
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
 from plumbline.output import report
-from plumbline.output.report import site
+from plumbline.output.report import page_writer
 
 UTC = datetime.timezone.utc
 NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -52,8 +52,8 @@ class Compiled(jinja2.BytecodeCache):
         self.code[bucket.key] = bucket.bytecode_to_string()
 
 
-site.jinja2 = SimpleNamespace(**vars(jinja2))
-site.jinja2.Environment = functools.partial(jinja2.Environment, bytecode_cache=Compiled())
+page_writer.jinja2 = SimpleNamespace(**vars(jinja2))
+page_writer.jinja2.Environment = functools.partial(jinja2.Environment, bytecode_cache=Compiled())
 
 
 @pytest.fixture(scope="session", name="demo")

@@ -34,9 +34,9 @@ from plumbline.output.report import (
     around,
     charts,
     figures,
+    page_writer,
     series_changes,
     session_pages,
-    site,
     status,
     text,
 )
@@ -737,7 +737,7 @@ def test_a_report_that_cannot_be_written_leaves_the_last(tmp_path, monkeypatch):
     def full(self, path, content):
         raise OSError(28, "No space left on device", path)
 
-    monkeypatch.setattr(site.Site, "file", full)
+    monkeypatch.setattr(page_writer.PageWriter, "file", full)
     done = run(folder, "--out", tmp_path / "out")
     assert (done.code, done.codes) == (2, ["files.not-writable"])
     assert (tmp_path / "out" / "index.html").read_text() == before
@@ -991,7 +991,7 @@ def test_the_bench_makes_as_many_series_as_it_says(tmp_path):
 
 def test_out_may_not_be_a_file(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Fault) as fault, site.replaced(tmp_path / "file"):
+    with pytest.raises(Fault) as fault, page_writer.replaced(tmp_path / "file"):
         pass
     assert fault.value.code == "files.exists"
 
@@ -1005,7 +1005,7 @@ def test_what_a_killed_report_left_is_removed_by_the_next(tmp_path):
     for name in names:
         os.utime(tmp_path / name, (0, 0))
     for gone in ([names[0]], names[:2]):
-        with site.replaced(out) as folder:
-            (folder / site.MARK).write_text("{}")
+        with page_writer.replaced(out) as folder:
+            (folder / page_writer.MARK).write_text("{}")
         left = {path.name for path in tmp_path.iterdir()}
         assert left == {"report", ".report.00000000", *names} - {*gone}

@@ -14,7 +14,7 @@ from conftest import BIN, CHECKS, ROOT, Testbed, asked, refused
 from plumbline.core import paths
 from plumbline.core.errors import Fault
 from plumbline.operate import site_folder
-from plumbline.output.report import site as report_site
+from plumbline.output.report import page_writer
 from plumbline.reference import lookup, tables
 from plumbline.session import preflight, run
 from plumbline.site import configuration, host, inventory
@@ -347,10 +347,10 @@ def test_the_shell_has_reframe_after_plumbline_env(tmp_path: Path):
 def test_a_report_never_replaces_the_sites_files(site: Path):
     """Not even where an earlier report was."""
     for folder in (site, site.parent):
-        with pytest.raises(Fault, match=f"^{folder}: ") as refusal, report_site.replaced(folder):
+        with pytest.raises(Fault, match=f"^{folder}: ") as refusal, page_writer.replaced(folder):
             pass
         assert refusal.value.code == "files.exists"
-    with report_site.replaced(site / "report"):
+    with page_writer.replaced(site / "report"):
         pass
     assert (site / "report").is_dir()
 

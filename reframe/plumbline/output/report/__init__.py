@@ -29,13 +29,13 @@ from plumbline.output.report import (
     curves,
     figures,
     heat,
+    page_writer,
     provenance,
     published,
     search_index,
     series_changes,
     session_pages,
     sides,
-    site,
     site_files,
     slow,
     status,
@@ -45,6 +45,7 @@ from plumbline.output.report import (
 )
 from plumbline.output.report.around import Facts
 from plumbline.output.report.figures import Glance, Panel
+from plumbline.output.report.page_writer import PageWriter
 from plumbline.output.report.series_changes import PageCause
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference.waivers import Waiver
@@ -100,7 +101,7 @@ def write(
         register of the references is faulty.
     """
     now = now or datetime.datetime.now(datetime.timezone.utc)
-    with garbage.sought_rarely(), site.replaced(out) as folder:
+    with garbage.sought_rarely(), page_writer.replaced(out) as folder:
         valid = site_files.SiteFiles(warn)
         report = _Report(history, select, valid, now, stale, latest, say)
         written = report.write(folder)
@@ -235,7 +236,7 @@ class _Report:
 
     def write(self, folder: Path) -> Written:
         """Write all pages."""
-        writer = site.Site(
+        writer = PageWriter(
             folder,
             report=self,
             now=np.datetime64(self.now.replace(tzinfo=None), "s"),
@@ -272,7 +273,7 @@ class _Report:
         writer.page("sessions.html", "sessions.html.j2")
         for path, (title, lead, cards) in self.provenance.pages().items():
             writer.page(path, "references.html.j2", title=title, lead=lead, cards=cards)
-        writer.file(site.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
+        writer.file(page_writer.MARK, json.dumps({"written": self.now.isoformat(), "sessions":
                   len(self.sessions), "series": self.series}) + "\n")  # fmt: skip
         red = sum(len(system.red) for system in self.systems)
         faults = tuple(self.references.faults)
@@ -282,7 +283,7 @@ class _Report:
         latest = [state.latest for state in self.systems if state.system == cause.first.key.system]
         return bool(latest) and bool(cause.detected >= latest[0].end - RECENT)
 
-    def _systems(self, writer: site.Site) -> None:
+    def _systems(self, writer: PageWriter) -> None:
         """Write the pages of systems. The page of a check is written when the page of its system
         needs its figures, so that only few figures are in memory at a time."""
         systems = {state.system: state for state in self.systems}
@@ -299,14 +300,14 @@ class _Report:
                         slow=())  # fmt: skip
 
     def _checks(
-        self, writer: site.Site, of_system: Iterable[tuple[str, str, list[Panel]]]
+        self, writer: PageWriter, of_system: Iterable[tuple[str, str, list[Panel]]]
     ) -> Iterator[tuple[str, list[Panel]]]:
         """Write the page of each check of a system, and yield its figures."""
         for system, check, listed in of_system:
             self._check(writer, system, check, listed)
             yield check, listed
 
-    def _check(self, writer: site.Site, system: str, check: str, listed: list[Panel]) -> None:
+    def _check(self, writer: PageWriter, system: str, check: str, listed: list[Panel]) -> None:
         number = self.index.add_system(system, self.system_path(system))
         unmeasured = {case.node for case in self.cases.get((system, check), ()) if case.node}
         own = self.slow.get(system, [])
@@ -354,7 +355,7 @@ class _Report:
         }
 
     def _maps(
-        self, writer: site.Site, folder: str, listed: list[Panel], screened: slow.Screened
+        self, writer: PageWriter, folder: str, listed: list[Panel], screened: slow.Screened
     ) -> dict[str, heat.HeatMap]:
         """Write the images and the data of the heat maps of a check, and return them by figure."""
         pages = {name: self.session_path(name) for name in self.paged}
@@ -377,7 +378,7 @@ class _Report:
         except units.UnitError:
             return None
 
-    def _search(self, writer: site.Site) -> None:
+    def _search(self, writer: PageWriter) -> None:
         """Write the search page, which lists the checks of each system, and its index."""
         by_system: dict[str, list[str]] = {state.system: [] for state in self.systems}
         for system, check in sorted({*self.cases, *self.measured}):
@@ -389,7 +390,7 @@ class _Report:
         writer.page("search.html", "search.html.j2", listed=sorted(by_system.items()))
         writer.file("data/search.js", self.index.script())
 
-    def _sessions(self, writer: site.Site) -> None:
+    def _sessions(self, writer: PageWriter) -> None:
         """Write the pages of sessions: of the red cases alone of one that is red and not newest."""
         macros = writer.macros("record.html.j2", root="../")
         for row in self.sessions:
@@ -402,7 +403,7 @@ class _Report:
                 writer.page(self.session_path(row.session), "session.html.j2", row=row,
                           groups=groups, fold=session_pages.FOLD, others=others)  # fmt: skip
 
-    def _nodes(self, writer: site.Site) -> None:
+    def _nodes(self, writer: PageWriter) -> None:
         """Write the pages of flagged nodes."""
         for state in self.systems:
             for one in self.slow[state.system]:

@@ -30,7 +30,7 @@ _HERE = Path(__file__).parent
 _LEFT = 24 * 60 * 60
 
 
-class Site:
+class PageWriter:
     """The folder of one report.
 
     :ivar pages: number of pages written.
@@ -64,7 +64,7 @@ class Site:
     def page(self, path: str, template: str, **context: object) -> None:
         """Write a page.
 
-        :arg path: within the site.
+        :arg path: within the folder.
         """
         root = "../" * path.count("/")
         made = self._templates.get_template(template)
@@ -92,7 +92,7 @@ class Site:
 
     def image(self, path: str, content: bytes) -> None:
         """Write an image."""
-        # A site has tens of thousands of small files, and Python's buffers take longer than each.
+        # A report has tens of thousands of small files, and Python's buffers take longer than each.
         file = os.open(self._place(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             left = memoryview(content)
