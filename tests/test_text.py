@@ -56,8 +56,14 @@ def test_printable_lines():
 def test_cells_cannot_add_lines_to_a_table():
     rows = [["a\nforged", None], ["1e5", 2]]
     assert format_table(rows, ["one", "two"]).splitlines() == [
-        "one        two", "a\\nforged", "1e5        2",
+        "one        two", "---------  ---", "a\\nforged", "1e5        2",
     ]  # fmt: skip
+
+
+def test_a_table_may_have_no_head_and_no_rows():
+    assert format_table([["a", "b"], ["c", 1]]) == "a  b\nc  1"
+    assert format_table([]) == ""
+    assert format_table([], ["one", "two"]) == "one  two\n---  ---"
 
 
 def test_the_widest_columns_of_a_table_are_wrapped_at_the_width():

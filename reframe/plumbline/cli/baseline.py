@@ -90,7 +90,7 @@ def _print(found: list, path, written: bool) -> None:
     heads = ["change", "reference", "value", "bounds"]
     lines = baseline_diff.text(found)
     if lines:
-        echo(format_table(lines, heads, "simple"))
+        echo(format_table(lines, heads))
     rows = sum(change.new is not None for change in found)
     say(f"{path}: {pluralize(rows, 'reference')}: {baseline_diff.counts(found)}")
     if message := baseline_diff.too_wide(found):

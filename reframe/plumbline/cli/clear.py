@@ -196,7 +196,7 @@ def _text(found, every: bool) -> str:
         shown = [row for row in one.rows if every or row.verdict != "unchanged"]
         if shown:
             heads = ["figure", "now", "usual", "peers", "change", "90 % interval", "verdict"]
-            lines += [format_table(map(_cells, shown), heads, "simple"), ""]
+            lines += [format_table(map(_cells, shown), heads), ""]
         for row in shown:
             if row.verdict == "regressed":
                 lines.append(f"{row.label}: {row.reason}")

@@ -30,6 +30,6 @@ def explain(code: str | None, form: str):
         echo(formats.as_json([{"code": name, **vars(found)} for name, found in chosen.items()]))
     elif code is None:
         rows = ((name, reason.cause) for name, reason in known.items())
-        echo(format_table(rows, ("code", "cause"), "simple"))
+        echo(format_table(rows, ("code", "cause")))
     else:
         echo(f"{code}\ncause:  {known[code].cause}\nremedy: {known[code].remedy}")

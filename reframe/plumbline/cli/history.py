@@ -66,7 +66,7 @@ def list_(select, source: Path | None, form: str, output: Path | None):
 
 def _text(rows: list[dict]) -> str:
     lines = [_text_cells(row) for row in rows]
-    table = format_table((line.values() for line in lines), lines[0] if lines else ())
+    table = format_table((line.values() for line in lines), [*lines[0]] if lines else ())
     return f"{table}\nplumbline: {pluralize(len(rows), 'session')}"
 
 

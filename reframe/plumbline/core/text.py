@@ -9,6 +9,7 @@ import difflib
 import itertools
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -43,27 +44,21 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def format_table(
-    rows: Iterable[Iterable[object]], heads: Iterable[str] = (), form: str = "plain"
-) -> str:
-    """Return a table as text, with printable cells; ``None`` gives an empty cell.
-
-    :arg form: the table format of tabulate.
-    """
-    from tabulate import tabulate
-
-    return tabulate(_printable(rows), tuple(heads), tablefmt=form, disable_numparse=True)
+def format_table(rows: Iterable[Iterable[object]], heads: Sequence[str] = ()) -> str:
+    """Return a table as text, as wide as its cells: see :func:`table_lines`."""
+    head, body = table_lines(rows, heads, sys.maxsize)
+    return "\n".join([*head, *itertools.chain.from_iterable(body)])
 
 
 def table_lines(
-    rows: Iterable[Iterable[object]], heads: Sequence[str]
+    rows: Iterable[Iterable[object]], heads: Sequence[str], width: int = WIDTH
 ) -> tuple[list[str], list[list[str]]]:
-    """Return a table of at most :data:`WIDTH` columns, whose widest columns are wrapped for that:
-    the lines of its head, and the lines of each row."""
+    """Return the lines of a table's head, if it has one, and the lines of each row. Cells are
+    printable, ``None`` is an empty one, and the widest columns are wrapped for the width."""
     cells = _printable(rows)
-    columns = [*zip(heads, *cells, strict=True)]
+    columns = [*zip(*([heads] if heads else []), *cells, strict=True)]
     widths = [max(map(len, column)) for column in columns]
-    left, most = WIDTH - len(_SEPARATOR) * (len(widths) - 1), max(widths)
+    left, most = width - len(_SEPARATOR) * (len(widths) - 1), max(widths, default=0)
     while most > _NARROWEST and sum(min(wide, most) for wide in widths) > left:
         most -= 1
     widths = [min(wide, most) for wide in widths]
@@ -72,8 +67,8 @@ def table_lines(
         return _SEPARATOR.join(map(str.ljust, row, widths)).rstrip()
 
     blocks = (itertools.zip_longest(*map(_wrap, row, widths), fillvalue="") for row in cells)
-    rule = ["-" * wide for wide in widths]
-    return [line(heads), line(rule)], [[*map(line, block)] for block in blocks]
+    head = [line(heads), line("-" * wide for wide in widths)] if heads else []
+    return head, [[*map(line, block)] for block in blocks]
 
 
 def _printable(rows: Iterable[Iterable[object]]) -> list[list[str]]:

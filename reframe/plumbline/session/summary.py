@@ -42,7 +42,7 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
     """
     lines = [""]
     if not dry_run and (rows := _rows([f for f in records if f.result in MEASURED])):
-        lines += [text.format_table(rows, _HEADS, "simple"), ""]
+        lines += [text.format_table(rows, _HEADS), ""]
     for result in _WITH_REASON:
         lines += reasons(records, result)
     for state in states.STATES:

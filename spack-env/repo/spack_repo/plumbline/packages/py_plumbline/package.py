@@ -42,5 +42,4 @@ class PyPlumbline(PythonPackage):
     depends_on("py-pyyaml@6.0:", type=("build", "run"))
     depends_on("reframe@4.9.3:4.10.4", type=("build", "run"))
     depends_on("py-scipy@1.13:", type=("build", "run"))
-    depends_on("py-tabulate@0.9:", type=("build", "run"))
     depends_on("py-threadpoolctl@3.5:", type=("build", "run"))
