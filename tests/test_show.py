@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import Done, asked
 from plumbline.core.text import WIDTH
-from plumbline.output import show as show_
+from plumbline.output import session_figures
 from plumbline.output.report import usual
 from test_history import fom, line, store
 
@@ -65,7 +65,9 @@ def test_a_value_above_the_level_before_a_loss_is_not_worse(monkeypatch, history
     """It came back, but a single night does not end the loss."""
     lost = change(NIGHTS - 10, key=None, began=np.datetime64("2026-10-01"))
     monkeypatch.setattr(
-        show_.series_changes, "find", lambda series, _: {item.key: [lost] for item in series}
+        session_figures.series_changes,
+        "find",
+        lambda series, _: {item.key: [lost] for item in series},
     )
     found = figures(history)
     assert (found["copy"]["worse"], found["copy"]["since"]) == (False, "2026-10-01")

@@ -38,14 +38,14 @@ def show(session: str | None, select, source: Path | None, failed: bool, form: s
     read.
     """
     from plumbline.history.history import History
-    from plumbline.output import show as showing
+    from plumbline.output import session_figures
 
     if session:
         select = replace(select, sessions=(session,))
     with History(source, say=warn) as history:
-        found = showing.load(history, select, failed, warn)
+        found = session_figures.load(history, select, failed, warn)
         code = warn_skipped(history)
     if not found.figures:
         code = 2
-    write(showing.FORMATS[form](found), output)
+    write(session_figures.FORMATS[form](found), output)
     sys.exit(code)

@@ -26,7 +26,7 @@ _MAX_LISTED = 4
 
 
 @dataclass(frozen=True)
-class ShownFigure:
+class SessionFigure:
     """A figure of a session. Numbers that are not known are ``None``.
 
     :ivar nodes: that its test case used.
@@ -63,18 +63,18 @@ class ShownFigure:
 
 
 @dataclass(frozen=True)
-class ShownSession:
+class SessionFigures:
     """The content of a session.
 
     :ivar figures: by check; of repeats, the worst.
-    :ivar shown: those that are printed, the worst first.
+    :ivar printed: those that are printed, the worst first.
     :ivar unmeasured: test cases that did not measure.
     """
 
     row: SessionRow
     ended: bool
-    figures: list[ShownFigure]
-    shown: list[ShownFigure]
+    figures: list[SessionFigure]
+    printed: list[SessionFigure]
     unmeasured: list[CaseRow]
 
 
@@ -83,7 +83,7 @@ def load(
     select: Selection,
     failed: bool = False,
     say: Callable[[str], None] = lambda line: None,
-) -> ShownSession:
+) -> SessionFigures:
     """Read the session that a selection names, or the newest one of it.
 
     :arg failed: whether only figures that failed or are worse than usual are printed.
@@ -109,7 +109,7 @@ def load(
     nights = (series.at(np.arange(index[0] + 1)) for series, index in found)
     changes = series_changes.find(filter(series_changes.judged, nights), len(found))
     figures = [_worst(series, index, changes.get(series.key, [])) for series, index in found]
-    return ShownSession(
+    return SessionFigures(
         row,
         row.session not in history.unended([row]),
         figures,
@@ -118,14 +118,14 @@ def load(
     )
 
 
-def _worst(series: Series, repeats: np.ndarray, changes: list[SeriesChange]) -> ShownFigure:
+def _worst(series: Series, repeats: np.ndarray, changes: list[SeriesChange]) -> SessionFigure:
     """Return a session's value of a series; of its repeats (``--repeat``), the worst."""
     before = np.arange(repeats[0])
     found = [_figure(series.at(np.append(before, one)), changes) for one in repeats]
     return min(found, key=lambda figure: figure.rank)
 
 
-def _figure(series: Series, changes: list[SeriesChange]) -> ShownFigure:
+def _figure(series: Series, changes: list[SeriesChange]) -> SessionFigure:
     """Return the newest value of a series."""
     value = float(series.values[-1])
     earlier = usual.usual_values(series.values, changes)
@@ -133,7 +133,7 @@ def _figure(series: Series, changes: list[SeriesChange]) -> ShownFigure:
     lost = [change for change in changes if usual.is_lost(change)]
     loss = usual.loss_of(value, earlier, series.better)
     bounds = {name: _number(getattr(series, name)[-1]) for name in ("lower", "upper", "ceiling")}
-    return ShownFigure(
+    return SessionFigure(
         key=series.key,
         nodes=[name for name in str(series.nodes[-1]).split(",") if name],
         value=value,
@@ -157,17 +157,17 @@ def _number(value: float) -> float | None:
 # -- formats ---------------------------------------------------------------------------------------
 
 
-def _fields(figure: ShownFigure) -> dict[str, object]:
+def _fields(figure: SessionFigure) -> dict[str, object]:
     """Return a figure as a flat mapping."""
     key = asdict(figure.key) | {"size": None if figure.key.size < 0 else figure.key.size}
     return key | {f.name: getattr(figure, f.name) for f in fields(figure) if f.name != "key"}
 
 
 #: Columns of the CSV, and fields of a figure in the JSON.
-_COLUMNS = [f.name for f in (*fields(Key), *fields(ShownFigure)) if f.name != "key"]
+_COLUMNS = [f.name for f in (*fields(Key), *fields(SessionFigure)) if f.name != "key"]
 
 
-def as_json(found: ShownSession) -> str:
+def as_json(found: SessionFigures) -> str:
     """Return the session as JSON."""
     return formats.as_json(
         {
@@ -178,7 +178,7 @@ def as_json(found: ShownSession) -> str:
             "extras": found.row.extras,
             "results": found.row.results,
             "planned": found.row.planned,
-            "figures": [_fields(figure) for figure in found.shown],
+            "figures": [_fields(figure) for figure in found.printed],
             "unmeasured": [
                 {"check": case.check, "partition": case.partition, "environment": case.environment,
                  "result": case.result, "reason": case.reason}
@@ -188,13 +188,13 @@ def as_json(found: ShownSession) -> str:
     )  # fmt: skip
 
 
-def as_csv(found: ShownSession) -> str:
+def as_csv(found: SessionFigures) -> str:
     """Return CSV with a row for each figure."""
-    rows = (_fields(figure) | {"nodes": " ".join(figure.nodes)} for figure in found.shown)
+    rows = (_fields(figure) | {"nodes": " ".join(figure.nodes)} for figure in found.printed)
     return formats.as_csv(_COLUMNS, rows)
 
 
-def text(found: ShownSession) -> str:
+def text(found: SessionFigures) -> str:
     """Return the session for a terminal, with a heading for each check, the worst first."""
     row = found.row
     extras = "".join(f", {key}={value}" for key, value in row.extras.items())
@@ -203,8 +203,8 @@ def text(found: ShownSession) -> str:
             f"session {row.session} of {row.system}, {str(row.start).replace('T', ' ')} UTC{extras}"
         )
     ]
-    groups: dict[str, list[ShownFigure]] = {}
-    for figure in found.shown:
+    groups: dict[str, list[SessionFigure]] = {}
+    for figure in found.printed:
         nodes = "" if figure.key.node else f", on {shorten(figure.nodes, _MAX_LISTED)}"
         groups.setdefault(f"{figure.key.heading}{nodes}", []).append(figure)
     if groups:
@@ -232,7 +232,7 @@ def text(found: ShownSession) -> str:
     return "\n".join([*lines, *map(fill, _counts(found))])
 
 
-def _counts(found: ShownSession) -> list[str]:
+def _counts(found: SessionFigures) -> list[str]:
     row = found.row
     missing = row.planned - row.ended
     results = dict(row.results) | ({"unfinished": missing} if missing > 0 else {})
@@ -248,7 +248,7 @@ def _counts(found: ShownSession) -> list[str]:
     ]
 
 
-def _cells(figure: ShownFigure) -> list[str]:
+def _cells(figure: SessionFigure) -> list[str]:
     change = "" if figure.change is None else f"{figure.change:+.1%}"
     verdict = "" if figure.verdict == "not-asserted" else figure.verdict
     return [
@@ -261,7 +261,7 @@ def _cells(figure: ShownFigure) -> list[str]:
     ]
 
 
-def _bound(figure: ShownFigure) -> str:
+def _bound(figure: SessionFigure) -> str:
     """Return the bounds, or the ceiling that was exceeded."""
     if figure.verdict == "above-ceiling" and figure.ceiling is not None:
         return f"ceiling {format_bound(figure.ceiling)}"
