@@ -8,7 +8,7 @@ import re
 import pytest
 from conftest import Done, asked
 from plumbline.core import paths
-from plumbline.output import query
+from plumbline.output import reference_rows
 from plumbline.reference import lookup
 from plumbline.reference.lookup import References
 from plumbline.reference.row import Case
@@ -31,7 +31,7 @@ def test_every_measured_number_is_found_by_its_value(references):
     """By the printed number and the system, each row is in the list."""
     for row in references.rows:
         cells = references.tables.printed[row.id]
-        found = query.select(references, {"system": row.system}, [cells["value"]])
+        found = reference_rows.select(references, {"system": row.system}, [cells["value"]])
         assert row in found, row.id
 
 
@@ -72,7 +72,7 @@ def test_ceilings_of_figures_without_a_row(references):
 
 def test_ceilings_are_those_of_the_verdicts(references):
     """For each figure and placement that the listing shows, a test case there has a ceiling."""
-    for cells in query.capping(references, {"metric": "xccl_*"}, []):
+    for cells in reference_rows.capping(references, {"metric": "xccl_*"}, []):
         row = references.tables.rows[cells["id"]]
         for placement in cells["placements"].split(", "):
             case = Case(row.system, "", row.toolchain, "osu", placement.replace("?", "a"), 1, 1,
@@ -87,9 +87,9 @@ def test_nothing_found_is_exit_2():
 
 def test_why_of_each_row(references):
     """Each row can be explained: source, locator, what it asserts and by which rule."""
-    known = query.misprints(paths.reference())
+    known = reference_rows.misprints(paths.reference())
     for name, row in references.tables.rows.items():
-        parts = dict(query.explain(references, name, known))
+        parts = dict(reference_rows.explain(references, name, known))
         assert parts["source"][1] == row.locator
         assert references.tables.sources[row.source].short in parts["source"][0]
         assert parts["asserts"]

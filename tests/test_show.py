@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from conftest import Done, asked
 from plumbline.core.text import WIDTH
-from plumbline.output import session_figures
-from plumbline.output.report import usual
+from plumbline.output.report import series_changes, usual
 from test_history import fom, line, store
 
 NIGHTS = 50
@@ -65,9 +64,7 @@ def test_a_value_above_the_level_before_a_loss_is_not_worse(monkeypatch, history
     """It came back, but a single night does not end the loss."""
     lost = change(NIGHTS - 10, key=None, began=np.datetime64("2026-10-01"))
     monkeypatch.setattr(
-        session_figures.series_changes,
-        "find",
-        lambda series, _: {item.key: [lost] for item in series},
+        series_changes, "find", lambda series, _: {item.key: [lost] for item in series}
     )
     found = figures(history)
     assert (found["copy"]["worse"], found["copy"]["since"]) == (False, "2026-10-01")

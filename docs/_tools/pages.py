@@ -20,7 +20,7 @@ from plumbline.check import states
 from plumbline.core import paths
 from plumbline.core.codes import registered
 from plumbline.core.formats import markdown_table
-from plumbline.output import query
+from plumbline.output import reference_rows
 from plumbline.placement import binding, placement
 from plumbline.placement.binding import LAUNCHERS
 from plumbline.placement.binding.common import NO_PAIRS, OF_SRUN, REFUSED_BY_ALL
@@ -369,7 +369,7 @@ def papers(references: References, folder: Path) -> dict[str, str]:
 
     :arg folder: the reference folder, for its list of known misprints.
     """
-    known = query.misprints(folder)
+    known = reference_rows.misprints(folder)
     derived = read_derived(folder)
     by_source: dict[str, list[Row]] = {}
     for row in references.rows:
@@ -430,7 +430,7 @@ def _page(references: References, source: str, rows: list[Row], known, derived) 
         lines += ["", f"## {place}", "", table]
     misprints = {}
     for row in rows:
-        for fields in query.misprints_of(row, known):
+        for fields in reference_rows.misprints_of(row, known):
             misprints.setdefault(tuple(fields.values()), fields)
     if misprints:
         heads = ["id", "printed", "used", "arithmetic"]

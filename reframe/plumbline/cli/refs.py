@@ -32,17 +32,17 @@ def refs(words: tuple[str, ...], name: str | None, unused: bool, form: str, **wa
     Exits with 2 if no row matches.
     """
     from plumbline.core import paths
-    from plumbline.output import query as finder
+    from plumbline.output import reference_rows
     from plumbline.reference import lookup
 
     references = lookup.loaded(paths.reference())
     if name:
-        known = finder.misprints(paths.reference())
-        echo("\n".join(finder.why(references, name, known)))
+        known = reference_rows.misprints(paths.reference())
+        echo("\n".join(reference_rows.why(references, name, known)))
         return
-    rows = finder.select(references, wanted, words)
+    rows = reference_rows.select(references, wanted, words)
     if unused:
-        rows = finder.unused(rows)
+        rows = reference_rows.unused(rows)
     cells = [references.tables.printed[row.id] for row in rows]
     if form == "json":
         echo(formats.as_json(cells))
@@ -50,15 +50,15 @@ def refs(words: tuple[str, ...], name: str | None, unused: bool, form: str, **wa
         columns = list(dict.fromkeys(column for row in cells for column in row))
         write(formats.as_csv(columns, cells), None)
     else:
-        shown = [[row.get(column, "") for column in finder.COLUMNS] for row in cells]
-        echo(format_table(shown, finder.COLUMNS if shown else ()))
+        shown = [[row.get(column, "") for column in reference_rows.COLUMNS] for row in cells]
+        echo(format_table(shown, reference_rows.COLUMNS if shown else ()))
         say(f"{len(rows)} of {len(references.rows)} references")
-        if not (rows or unused) and (peaks := finder.capping(references, wanted, words)):
+        if not (rows or unused) and (peaks := reference_rows.capping(references, wanted, words)):
             say(
                 "no reference is of these figures, but each has a ceiling: the peak of a link, "
                 "times the number in the column `times`:"
             )
-            shown = [[peak[column] for column in finder.CAPPING] for peak in peaks]
-            echo(format_table(shown, finder.CAPPING))
+            shown = [[peak[column] for column in reference_rows.CAPPING] for peak in peaks]
+            echo(format_table(shown, reference_rows.CAPPING))
     if not rows:
         sys.exit(2)

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from plumbline.core.paths import Folder, layers_of
-from plumbline.output import query
+from plumbline.output import reference_rows
 from plumbline.output.report import text
 from plumbline.reference.lookup import References
 from plumbline.reference.row import OF_CHECK, SITE
@@ -21,7 +21,7 @@ class Card:
 
     id: str
     anchor: str
-    parts: list[query.Part]
+    parts: list[reference_rows.Part]
 
 
 class Provenance:
@@ -53,7 +53,7 @@ class Provenance:
             path, _, anchor = place.partition("#")
             title = "Removed references"
             lead = "Sessions used them, but no table has them any more."
-            parts: list[query.Part] = []
+            parts: list[reference_rows.Part] = []
             if row := tables.rows.get(name):
                 source = tables.sources[row.source]
                 title = f"{source.title}: {row.system}" if row.source == SITE else source.title
@@ -61,9 +61,12 @@ class Provenance:
                          f"doi:{source.doi}" if source.doi else "")  # fmt: skip
                 lead = ", ".join(filter(None, cited))
                 table = functools.reduce(str.removeprefix, self._above, tables.where[name])
-                parts = [("table", [table]), *query.explain(self.references, name, self._known)]
+                parts = [
+                    ("table", [table]),
+                    *reference_rows.explain(self.references, name, self._known),
+                ]
             elif name == OF_CHECK:
                 title, lead = "References of the checks themselves", ""
-                parts = query.explain(self.references, name, self._known)
+                parts = reference_rows.explain(self.references, name, self._known)
             found.setdefault(path, (title, lead, []))[2].append(Card(name, anchor, parts))
         return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from plumbline.core import paths
 from plumbline.core.errors import Fault, with_code
-from plumbline.output import query
+from plumbline.output import reference_rows
 from plumbline.reference import lookup, tables, waivers
 from plumbline.site import inventory
 
@@ -25,7 +25,7 @@ class SiteFiles:
         self._warn = warn
         self.faults: list[str] = []
         self.references = lookup.References(valid)
-        self.misprints = query.misprints(folder)
+        self.misprints = reference_rows.misprints(folder)
         self.waivers, of_waivers = waivers.load_valid(folder)
         self._skip([with_code(fault, "reference.wrong-table") for fault in faults] + of_waivers)
 
