@@ -5,7 +5,7 @@ import os
 import reframe as rfm
 from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.parse import Fom, Output, ParseError
-from plumbline.site import load
+from plumbline.site import host_load
 from reframe.core.builtins import parameter
 
 #: Binary logarithms of the sizes that give a latency and a bandwidth: the smallest size that the
@@ -60,7 +60,7 @@ class Commscope(Benchmark):
             f"for setting in {' '.join(CPU_SETTINGS)}; do [ ! -w $setting ] || "
             f'{{ echo "comm_scope would change $setting" >&2; exit 1; }}; done'
         )
-        if load.is_local(self, self.current_partition) and any(
+        if host_load.is_local(self, self.current_partition) and any(
             os.access(setting, os.W_OK) for setting in CPU_SETTINGS
         ):
             self.skip_case(

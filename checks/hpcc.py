@@ -12,7 +12,7 @@ from plumbline.check.benchmark import Benchmark, Figure
 from plumbline.check.parameters import references
 from plumbline.parse import Output, ParseError, outputs
 from plumbline.parse.hpcc import KEYS
-from plumbline.site import load
+from plumbline.site import host_load
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 #: Default time limit of a run in seconds.
@@ -127,7 +127,11 @@ class hpcc(Benchmark):
         A run must have the same order to be compared with it, whatever the probe shows. Also a dry
         run, which does not probe, then finds the assertions.
         """
-        if not load.is_here(self, self.current_partition) or self.scale != "cache" or self.shared:
+        if (
+            not host_load.is_here(self, self.current_partition)
+            or self.scale != "cache"
+            or self.shared
+        ):
             return 0
         host = platform.node()
         conditions = {"scale": self.scale, "hpl_block": str(self.block)}
@@ -161,7 +165,7 @@ class hpcc(Benchmark):
             return sizing.SLOW
         if not (flops > 0 and updates > 0):
             return sizing.SLOW
-        return sizing.Speed(flops, updates, load.wait(len(self.topology.cores)))
+        return sizing.Speed(flops, updates, host_load.wait(len(self.topology.cores)))
 
     def input_file(self, order: int, tasks: int) -> str:
         """Return ``hpccinf.txt``: the input of HPL, then that of PTRANS (no further sizes)."""

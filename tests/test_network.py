@@ -18,7 +18,7 @@ from plumbline.check.result import CaseResult
 from plumbline.parse import Figure
 from plumbline.placement import binding, proof
 from plumbline.placement.proof import Counters
-from plumbline.site import load
+from plumbline.site import host_load
 
 #: Seconds, and received and sent MB/s of each interface, of one run.
 Rates = dict[str, tuple[float, float]]
@@ -267,7 +267,7 @@ class Machine:
             # Both ranks are on the first core of their node, which is the same one.
             variables = {
                 **nodes.env,
-                **load.YIELDING,
+                **host_load.YIELDING,
                 "MPIR_CVAR_CH4_NETMOD": "ofi",
                 "FI_PROVIDER": "tcp",
                 "FI_TCP_IFACE": interface,

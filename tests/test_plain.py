@@ -27,7 +27,7 @@ from plumbline.operate import lint
 from plumbline.reference import tables
 from plumbline.session import cost as costs
 from plumbline.session.plan import Preview
-from plumbline.site import configuration, load
+from plumbline.site import configuration, host_load
 from plumbline.site.inventory import PlannedCase
 from test_waivers import waive, waiver
 
@@ -651,7 +651,7 @@ def test_a_busy_machine_is_shown(busy: Done):
 )  # fmt: skip
 def test_which_share_their_cores(monkeypatch, others: int, tasks, cpus: int, shared: bool):
     """On two cores. One that does not declare its CPUs may use all of them."""
-    monkeypatch.setattr(load, "others", lambda: others)
+    monkeypatch.setattr(host_load, "others", lambda: others)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     here = SimpleNamespace(
         scheduler=SimpleNamespace(is_local=True),

@@ -12,7 +12,7 @@ from conftest import CHECKS, Testbed, fault_of
 from plumbline.check.result import CaseResult, _seconds
 from plumbline.session import progress
 from plumbline.session.session import Session
-from plumbline.site import load
+from plumbline.site import host_load
 from reframe.core.exceptions import JobError
 
 
@@ -21,11 +21,11 @@ def busy(monkeypatch: pytest.MonkeyPatch):
     """Has so many other processes run."""
 
     def set_to(others: float | str) -> None:
-        monkeypatch.setenv(load.OTHERS, str(others))
-        load._counts.cache_clear()
+        monkeypatch.setenv(host_load.OTHERS, str(others))
+        host_load._counts.cache_clear()
 
     yield set_to
-    load._counts.cache_clear()
+    host_load._counts.cache_clear()
 
 
 def case(name: str, limit: float | None, local: bool = True, deps: tuple = ()) -> Given:
@@ -81,17 +81,17 @@ def test_the_rest_follows_what_the_first_took(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_when_cores_are_shared(busy, others, wanted, cores, shared) -> None:
     busy(others)
-    assert load.shared(wanted, cores) is shared
+    assert host_load.shared(wanted, cores) is shared
 
 
 @pytest.mark.parametrize("given", ["many", "-1", "nan", "inf", "1e3 "])
 def test_others_that_are_no_number(busy, given: str) -> None:
     busy(given)
-    fault_of(load.others, "input.wrong-option", given)
+    fault_of(host_load.others, "input.wrong-option", given)
 
 
 def test_who_runs_is_counted() -> None:
-    assert load.running() >= 1
+    assert host_load.running() >= 1
 
 
 @pytest.mark.parametrize("found, expected", [
@@ -101,18 +101,18 @@ def test_who_runs_is_counted() -> None:
     ([None, None], 0),
 ])  # fmt: skip
 def test_the_others_are_those_beside_this_process(busy, monkeypatch, found, expected) -> None:
-    monkeypatch.delenv(load.OTHERS, raising=False)
-    monkeypatch.setattr(load, "_RATE", 1)
-    monkeypatch.setattr(load, "_SECONDS", 1)
-    monkeypatch.setattr(load, "_BRIEF", 1)
-    monkeypatch.setattr(load.time, "sleep", lambda seconds: None)
+    monkeypatch.delenv(host_load.OTHERS, raising=False)
+    monkeypatch.setattr(host_load, "_RATE", 1)
+    monkeypatch.setattr(host_load, "_SECONDS", 1)
+    monkeypatch.setattr(host_load, "_BRIEF", 1)
+    monkeypatch.setattr(host_load.time, "sleep", lambda seconds: None)
     left = [*found]
-    monkeypatch.setattr(load, "running", lambda: left.pop(0))
-    load._counts.cache_clear()
-    load.others()
+    monkeypatch.setattr(host_load, "running", lambda: left.pop(0))
+    host_load._counts.cache_clear()
+    host_load.others()
     while left:
-        load.count_again()
-    assert load.others() == expected
+        host_load.count_again()
+    assert host_load.others() == expected
 
 
 def task(local: bool, **durations: float) -> Given:
@@ -236,9 +236,9 @@ def test_whose_load_matters(scheduler: bool, launcher: str, here: bool) -> None:
     partition = Given(
         scheduler=Given(is_local=scheduler), launcher_type=Given(registered_name=launcher)
     )
-    assert load.is_here(Given(local=False), partition) is here
+    assert host_load.is_here(Given(local=False), partition) is here
     # ReFrame starts a check with `local` by itself.
-    assert load.is_here(Given(local=True), partition)
+    assert host_load.is_here(Given(local=True), partition)
 
 
 def test_a_machine_that_becomes_busy(bed: Testbed) -> None:
@@ -250,8 +250,8 @@ def test_a_machine_that_becomes_busy(bed: Testbed) -> None:
     hook.write_text(
         "import os, sys\n"
         "if 'plumbline' in sys.argv[0]:\n"
-        "    import plumbline.site.load as load\n"
-        f"    load.running = lambda: 11 if os.path.exists({str(log)!r}) else 1\n"
+        "    from plumbline.site import host_load\n"
+        f"    host_load.running = lambda: 11 if os.path.exists({str(log)!r}) else 1\n"
     )
     selected = [*PINGPONG, "-S", "num_samples=2"]
     done = bed.plumbline("run", *selected, PLUMBLINE_OTHERS="", PYTHONPATH=hook.parent)

@@ -36,7 +36,7 @@ from plumbline.check.result import CaseResult
 from plumbline.core import paths
 from plumbline.placement import binding, placement
 from plumbline.placement.topology import PlacementError, Topology
-from plumbline.site import check_patches, configuration, load
+from plumbline.site import check_patches, configuration, host_load
 from plumbline.software import providers
 
 #: Checks that were reported as skipped in a session that is distributed over nodes.
@@ -144,7 +144,7 @@ class Placed(declaration.Declaration):
                 tasks.check_stage_folder(partition, self.stagedir)
             self.found = self.find_program()
             bindings = self.bind_tasks(self.choose_launcher())
-            if load.is_local(self, partition) and not self.only_shown:
+            if host_load.is_local(self, partition) and not self.only_shown:
                 tasks.check_memory_policy(bindings, self.topology, self.one_process)
         except (PlacementError, providers.NotProvided, binding.BindingError) as err:
             # The system file and the system contradict each other; or the GPUs of a machine that is
@@ -161,7 +161,7 @@ class Placed(declaration.Declaration):
             if not self.duet_side:
                 # More samples would not make these figures better, and others need the machine.
                 self.num_samples, self.num_warmups = 1, 0
-            self.env_vars.update(load.YIELDING)
+            self.env_vars.update(host_load.YIELDING)
             self.conditions = {"busy": "yes", **self.conditions}
         self.set_tasks()
         launcher_options = self.apply_variant()
@@ -273,7 +273,9 @@ class Placed(declaration.Declaration):
     def on_this_machine(self) -> bool:
         """Whether the job runs on this machine now, next to other processes."""
         partition = self.current_partition
-        return partition is not None and load.matters(self, partition) and not self.is_dry_run()
+        return (
+            partition is not None and host_load.matters(self, partition) and not self.is_dry_run()
+        )
 
     @property
     def shared(self) -> bool:
@@ -281,12 +283,12 @@ class Placed(declaration.Declaration):
         if not self.on_this_machine:
             return False
         wanted = self.layout.num_tasks * (self.layout.num_cpus_per_task or 1)
-        return load.shared(wanted, len(self.topology.cores))
+        return host_load.shared(wanted, len(self.topology.cores))
 
     @property
     def slowdown(self) -> float:
         """How many times longer the job may take because of other processes."""
-        return load.slowdown(len(self.topology.cores)) if self.on_this_machine else 1.0
+        return host_load.slowdown(len(self.topology.cores)) if self.on_this_machine else 1.0
 
     @property
     def last_level_cache(self) -> int:

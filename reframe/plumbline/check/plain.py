@@ -30,7 +30,7 @@ from plumbline.core.text import base_name
 from plumbline.parse import Figure
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import OF_CHECK, PLAIN, SETVAR, Case
-from plumbline.site import check_patches, load
+from plumbline.site import check_patches, host_load
 
 #: How ReFrame marks a variable that was compared -> verdict. Its own ``xfail`` waives nothing, and
 #: an expected failure that did not occur fails the case, not the figure.
@@ -96,11 +96,11 @@ def _is_shared(check, partition) -> bool:
 
     One that does not declare its CPUs may use all of them: nothing binds it.
     """
-    if check.is_dry_run() or not load.matters(check, partition):
+    if check.is_dry_run() or not host_load.matters(check, partition):
         return False
     cores = len(os.sched_getaffinity(0))
     declared = max(check.num_tasks or 0, 0) * (check.num_cpus_per_task or 0)
-    return load.shared(min(declared or cores, cores), cores)
+    return host_load.shared(min(declared or cores, cores), cores)
 
 
 def _check_numbers(values: dict[str, list]) -> None:
@@ -212,7 +212,7 @@ def _values(check) -> dict[str, list]:
 def nodes_of(check, partition) -> int:
     """Return the number of nodes of a plain check before it runs; 0 if its scheduler decides it."""
     tasks = getattr(check, "num_tasks", 0) or 0
-    if load.is_local(check, partition) or tasks == 1:
+    if host_load.is_local(check, partition) or tasks == 1:
         return 1
     return math.ceil(max(tasks, 0) / check.num_tasks_per_node) if check.num_tasks_per_node else 0
 

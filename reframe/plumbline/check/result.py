@@ -29,7 +29,7 @@ from plumbline.core.errors import Coded
 from plumbline.placement.proof import TaskReport
 from plumbline.reference import lookup, waivers
 from plumbline.reference.row import Case
-from plumbline.site import load
+from plumbline.site import host_load
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ def _seconds(task) -> dict:
     samples = (of_check(task.check) or CaseResult()).seconds
     stages = [task.duration(stage) or 0 for stage in ("setup", "sanity", "performance")]
     ran = task.duration("run_complete") or 0
-    if not load.is_local(task.check, task.testcase.partition):
+    if not host_load.is_local(task.check, task.testcase.partition):
         # This includes the queue; of the time in which the job ran, the samples are known.
         ran = min(ran, sum(samples))
     return {"total": sum(stages) + ran, "samples": samples}

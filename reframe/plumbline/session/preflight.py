@@ -19,7 +19,7 @@ from plumbline.core.errors import Fault, WrongOption
 from plumbline.core.text import pluralize
 from plumbline.reference import lookup, waivers
 from plumbline.session.loading import Loading
-from plumbline.site import configuration, host, hostlock, load, system
+from plumbline.site import configuration, host, host_load, hostlock, system
 
 
 def check_strict() -> None:
@@ -159,7 +159,7 @@ def claim_machine(testcases, name: str) -> files.OwnedLock | None:
     """
     if configuration.ON_NODE in os.environ:
         return None
-    if not any(load.is_local(check, partition) for check, partition, _ in testcases):
+    if not any(host_load.is_local(check, partition) for check, partition, _ in testcases):
         return None
     try:
         return hostlock.claim(f"{name} (process {os.getpid()}, results {paths.results()})")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from plumbline.check.result import CaseResult
-from plumbline.site import load
+from plumbline.site import host_load
 
 
 def in_order(testcases: list) -> list:
@@ -21,7 +21,7 @@ def in_order(testcases: list) -> list:
 
     def limit(testcase) -> float:
         check = testcase.check
-        return check.time_limit or 0 if load.is_local(check, testcase.partition) else 0
+        return check.time_limit or 0 if host_load.is_local(check, testcase.partition) else 0
 
     return sorted(testcases, key=limit)
 

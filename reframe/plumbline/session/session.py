@@ -39,8 +39,8 @@ from plumbline.session.dry_run import DryRun
 from plumbline.session.logs import close_logs
 from plumbline.site import (
     configuration,
+    host_load,
     inventory,
-    load,
     lost,
     slurm_jobs,
 )
@@ -124,7 +124,7 @@ class Session(executors.TaskEventListener):
             {
                 key_of(testcase): of_check(testcase.check) or CaseResult()
                 for testcase in testcases
-                if load.is_local(testcase.check, testcase.partition)
+                if host_load.is_local(testcase.check, testcase.partition)
             }
         )
         if not self.dry_run:
@@ -199,13 +199,13 @@ class Session(executors.TaskEventListener):
     def _note_load(self, testcases) -> None:
         """Report once that other processes use this machine, if one of the cases runs here."""
         cores = len(os.sched_getaffinity(0))
-        here = any(load.matters(check, partition) for check, partition, _ in testcases)
-        if here and not self._busy and load.shared(cores, cores):
+        here = any(host_load.matters(check, partition) for check, partition, _ in testcases)
+        if here and not self._busy and host_load.shared(cores, cores):
             self._busy = True
             self._report(
-                f"this machine is busy: {load.description(cores)}. Cases that share cores with "
-                f"them run once instead of several times and take longer. Their figures are marked "
-                f"and not compared with references"
+                f"this machine is busy: {host_load.description(cores)}. Cases that share cores "
+                f"with them run once instead of several times and take longer. Their figures are "
+                f"marked and not compared with references"
             )
 
     # -- as each case ends ------------------------------------------------------------------
@@ -230,9 +230,9 @@ class Session(executors.TaskEventListener):
         """Remember a case that has run, and is judged next; by what else runs here by now."""
         self._to_judge.add(key_of(task.testcase))
         # What is common to both sides of a duet cancels.
-        here = load.matters(task.check, task.testcase.partition)
+        here = host_load.matters(task.check, task.testcase.partition)
         if here and not (self.dry_run or duet.current):
-            load.count_again()
+            host_load.count_again()
             self._note_load([task.testcase])
 
     def spent(self) -> bool:
@@ -255,7 +255,7 @@ class Session(executors.TaskEventListener):
             return
         self.keep(task, result_of(error))
         load_now, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-        here = load.is_here(task.check, task.testcase.partition)
+        here = host_load.is_here(task.check, task.testcase.partition)
         if here and "job timed out" in str(error) and load_now > cores:
             self.notes.append(
                 f"{task.check.display_name} reached its time limit while the load of this "
