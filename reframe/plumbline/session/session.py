@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 
 import reframe.core.runtime as rt
 from reframe.core.exceptions import what
+from reframe.core.logging import getlogger
 from reframe.frontend import executors
 
 from plumbline.check import duet, plain, record, session_files, states, verdict
@@ -36,7 +38,6 @@ from plumbline.history import running
 from plumbline.reference import waivers
 from plumbline.session import cost, inventory_check, loading, preflight, progress, recovery, summary
 from plumbline.session.dry_run import DryRun
-from plumbline.session.logs import close_logs
 from plumbline.site import (
     configuration,
     host_load,
@@ -179,7 +180,7 @@ class Session(executors.TaskEventListener):
     def withdraw(self) -> None:
         """Remove what a refused session left."""
         self.planned.clear()
-        close_logs()
+        _close_logs()
         self._release()
         with contextlib.suppress(OSError):
             (self.folder / "reframe.log").unlink(missing_ok=True)
@@ -327,7 +328,7 @@ class Session(executors.TaskEventListener):
         if self._closed:
             return self.exit_code
         self._closed = True
-        close_logs()
+        _close_logs()
         if not self.planned:
             # Refused, by :meth:`begin` or by ReFrame before that.
             with contextlib.suppress(OSError):
@@ -460,3 +461,15 @@ class Session(executors.TaskEventListener):
         if self.dry_run and self.preview.of_scripts:
             return 0 if {fields.result for fields in self.records} == {"pass"} else 2
         return 0 if self.dry_run and self.records else code
+
+
+def _close_logs() -> None:
+    """Close ReFrame's log files, as at exit a full disk would cause a traceback for each."""
+    logger = getlogger().logger
+    for handler in list(logger.handlers if logger else []):
+        if isinstance(handler, logging.FileHandler):
+            logger.removeHandler(handler)
+            try:
+                handler.close()
+            except OSError as err:
+                print(f"plumbline: {handler.baseFilename}: not complete ({err.strerror})")
