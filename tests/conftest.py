@@ -25,17 +25,17 @@ from unittest import mock
 import dry_runs
 import forked
 import hypothesis
-import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
+from own_machine import BIN, plain_path, two_cores
 from plumbline.check.scratch import has_direct_io
 from plumbline.cli import main
 from plumbline.core.errors import Fault
 from plumbline.session import plan
+from records import records_of
 
 ROOT = Path(__file__).resolve().parents[1]
-BIN = Path(sys.executable).parent
 CHECKS = ROOT / "checks"
 STANDINS = ROOT / "tests" / "standins"
 MPICH = ROOT / ".tools" / "mpich" / "bin"
@@ -84,49 +84,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the slowest files first, so that no worker is idle for long at the end."""
     rank = {f"test_{name}": position for position, name in enumerate(SLOWEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(SLOWEST)))
-
-
-@functools.cache
-def two_cores() -> tuple[int, int]:
-    """Return two usable CPUs on two cores of one socket.
-
-    Each test system has these, so that the captures' two tasks fit on it on any machine.
-    """
-    seen: dict[str, dict[str, int]] = {}
-    for cpu in sorted(os.sched_getaffinity(0)):
-        folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
-        try:
-            socket, core = [
-                (folder / name).read_text().strip() for name in ("physical_package_id", "core_id")
-            ]
-        except OSError:
-            continue
-        cores = seen.setdefault(socket, {})
-        cores.setdefault(core, cpu)
-        if len(cores) == 2:
-            first, second = cores.values()
-            return first, second
-    pytest.skip("needs two usable cores on one socket")
-
-
-#: Names of the benchmarks' programs.
-PROGRAM = re.compile(
-    r"IMB-MPI1|comm_scope|fio|hpcc|ior|mdtest|network_(load_)?test|osu_\w+|\w+-stream"
-)
-
-
-@functools.cache
-def plain_path() -> str:
-    """Return a PATH without the benchmarks' programs, which a test adds itself."""
-    folder = tempfile.TemporaryDirectory(prefix="plumbline-path-")
-    atexit.register(folder.cleanup)
-    for listed in os.get_exec_path():
-        with contextlib.suppress(OSError):
-            for program in os.scandir(listed):
-                with contextlib.suppress(FileExistsError):
-                    if not PROGRAM.fullmatch(program.name) and Path(listed) != BIN:
-                        Path(folder.name, program.name).symlink_to(Path(listed, program.name))
-    return folder.name
 
 
 @dataclass(frozen=True)
@@ -212,35 +169,6 @@ def fault_of(call: Callable[[], object], code: str, *parts: str) -> None:
     assert refusal.value.code == code, refusal.value
     for part in parts:
         assert part in str(refusal.value)
-
-
-@functools.cache
-def _validator() -> jsonschema.Draft202012Validator:
-    schema = ROOT / "docs" / "record.schema.json"
-    return jsonschema.Draft202012Validator(json.loads(schema.read_text()))
-
-
-def records_of(session: Path, name: str = "records.jsonl") -> list[dict]:
-    """Return the records in a session's folder, which must be complete and valid lines."""
-    path = session / name
-    if not path.exists():
-        return []
-    text = path.read_text()
-    assert not text or text.endswith("\n"), f"{path} ends within a line"
-    return [json.loads(_conforming(line)) for line in text.splitlines()]
-
-
-@functools.cache
-def _conforming(line: str) -> str:
-    """Return the line of a record, looked at once however often a test asks for the record."""
-    valid(json.loads(line))
-    return line
-
-
-def valid(fields: dict) -> dict:
-    """Return a record that conforms to the schema."""
-    _validator().validate(fields)
-    return fields
 
 
 CHECK = """\

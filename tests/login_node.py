@@ -9,7 +9,8 @@ from pathlib import Path
 
 import cluster
 import pytest
-from conftest import BIN, MPICH, records_of
+from conftest import BIN, MPICH
+from records import records_of
 
 
 class LoginNode:

@@ -1,14 +1,47 @@
-"""Lines of ``records.jsonl`` as sessions write them, and series, for tests that need a history."""
+"""Lines of ``records.jsonl``: those of a session, and some as sessions write them, and series, for
+tests that need a history."""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 from plumbline.check import record
 from plumbline.history.series import Key, Series
+
+SCHEMA = Path(__file__).resolve().parents[1] / "docs" / "record.schema.json"
+
+
+@functools.cache
+def _validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+
+
+def records_of(session: Path, name: str = "records.jsonl") -> list[dict]:
+    """Return the records in a session's folder, which must be complete and valid lines."""
+    path = session / name
+    if not path.exists():
+        return []
+    text = path.read_text()
+    assert not text or text.endswith("\n"), f"{path} ends within a line"
+    return [json.loads(_conforming(line)) for line in text.splitlines()]
+
+
+@functools.cache
+def _conforming(line: str) -> str:
+    """Return the line of a record, looked at once however often a test asks for the record."""
+    valid(json.loads(line))
+    return line
+
+
+def valid(fields: dict) -> dict:
+    """Return a record that conforms to the schema."""
+    _validator().validate(fields)
+    return fields
 
 
 def figure(value: float, **fields: object) -> dict:

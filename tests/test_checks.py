@@ -13,7 +13,8 @@ from pathlib import Path
 
 import foreign
 import pytest
-from conftest import CHECKS, PATIENCE, STANDINS, Done, Testbed, two_cores
+from conftest import CHECKS, PATIENCE, STANDINS, Done, Testbed
+from own_machine import two_cores
 
 OUTPUTS = STANDINS / "outputs"
 

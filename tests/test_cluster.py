@@ -15,10 +15,12 @@ from pathlib import Path
 import cluster as virtual
 import pytest
 import yaml
-from conftest import BIN, ROOT, Done, Testbed, codes_in, plain_path, records_of, stop, valid
+from conftest import BIN, ROOT, Done, Testbed, codes_in, stop
+from own_machine import plain_path
 from plumbline.placement.binding.common import OF_SRUN
 from plumbline.placement.proof import OTHER_MPI
 from plumbline.software import build, environments, spack
+from records import records_of, valid
 
 pytestmark = pytest.mark.cluster
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import coverage_page
 import facility
 import pytest
-from conftest import PROGRAM
 from coverage_page import CURRENT, PROGRAMS, WITHOUT
 from dry_runs import DryRun
+from own_machine import PROGRAM
 from plumbline.core import paths
 from plumbline.session import plan
 

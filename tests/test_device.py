@@ -20,7 +20,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import BIN, ROOT, STANDINS, Testbed, plain_path, records_of
+from conftest import BIN, ROOT, STANDINS, Testbed
+from own_machine import plain_path
+from records import records_of
 
 SCRIPT = ROOT / "tests" / "device" / "capture.py"
 CAPTURES = ROOT / "tests" / "captures"

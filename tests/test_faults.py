@@ -15,18 +15,7 @@ from pathlib import Path
 
 import pytest
 import records
-from conftest import (
-    BIN,
-    CHECKS,
-    ROOT,
-    STANDINS,
-    Done,
-    Testbed,
-    codes_in,
-    fault_of,
-    refused,
-    valid,
-)
+from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, codes_in, fault_of, refused
 from halfway import FILLING, PINGPONG, filling_disk_  # noqa: F401 - fixture
 from plumbline.check import record
 from plumbline.reference import lookup
@@ -34,6 +23,7 @@ from plumbline.session import preflight, run
 from plumbline.session.session import Session
 from plumbline.site import configuration, host
 from plumbline.software import providers
+from records import valid
 from reframe.frontend import cli
 
 TOOLS = ROOT / ".tools"

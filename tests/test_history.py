@@ -24,13 +24,14 @@ import numpy as np
 import pytest
 import records
 from bench import history as bench_history
-from conftest import BIN, Done, asked, valid
+from conftest import BIN, Done, asked
 from plumbline.check import record
 from plumbline.core import paths, pool
 from plumbline.core.errors import Fault
 from plumbline.history import history, index, statements
 from plumbline.history.history import History
 from plumbline.history.series import Selection, moment
+from records import valid
 from reports import demo_  # noqa: F401 - a fixture
 
 NIGHT, DAY_2 = "20261101T010000Z-000001", "20261102T010000Z-000002"

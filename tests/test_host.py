@@ -14,9 +14,10 @@ from pathlib import Path
 import foreign
 import pytest
 import yaml
-from conftest import BIN, CHECKS, ROOT, Done, Testbed, records_of
+from conftest import BIN, CHECKS, ROOT, Done, Testbed
 from plumbline.core.errors import Fault
 from plumbline.site import host
+from records import records_of
 
 FIO = ["-n", "fio", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 #: Names of login nodes: whose they are is known by them.

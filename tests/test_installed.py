@@ -20,8 +20,9 @@ from pathlib import Path
 import click
 import pytest
 import yaml
-from conftest import BIN, MPICH, ROOT, records_of
+from conftest import BIN, MPICH, ROOT
 from plumbline.cli import main
+from records import records_of
 
 try:
     import tomllib

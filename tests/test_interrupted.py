@@ -13,11 +13,12 @@ from types import SimpleNamespace
 
 import pytest
 import records
-from conftest import CHECKS, PATIENCE, Testbed, records_of, refused
+from conftest import CHECKS, PATIENCE, Testbed, refused
 from halfway import PINGPONG, halfway
 from plumbline.check import record
 from plumbline.check.result import CaseResult
 from plumbline.session import session
+from records import records_of
 
 Running = tuple[Testbed, subprocess.Popen, Path]
 

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BIN, ROOT, Testbed, records_of
+from conftest import BIN, ROOT, Testbed
+from records import records_of
 
 KILLS = int(os.environ.get("PLUMBLINE_KILLS", "10"))
 SEED = int(os.environ.get("PLUMBLINE_KILLS_SEED", "20261122"))

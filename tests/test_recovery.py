@@ -21,13 +21,14 @@ from types import SimpleNamespace
 import fasteners
 import pytest
 import records
-from conftest import fault_of, records_of
+from conftest import fault_of
 from plumbline.core import files
 from plumbline.history import running
 from plumbline.session import preflight, recovery
 from plumbline.session import session as sessions
 from plumbline.site import configuration
 from plumbline.site import slurm as slurm_commands
+from records import records_of
 from test_history import line, store
 from test_sbatch import MISSING, Cluster, controller, of_system
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 import records
-from conftest import Done, records_of
+from conftest import Done
 from plumbline.check import record
 from plumbline.history import retention
+from records import records_of
 from test_history import holding, line, rows_of, run, store
 from test_linear import MOST, ratio
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import pytest
 import records
-from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, plain_path, refused, two_cores
+from conftest import CHECKS, ROOT, STANDINS, Done, Testbed, refused
+from own_machine import plain_path, two_cores
 from plumbline.check import outcomes, record
 from plumbline.session import run, summary
 from plumbline.site import configuration

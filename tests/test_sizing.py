@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 import yaml
-from conftest import STANDINS, Done, Testbed, two_cores
+from conftest import STANDINS, Done, Testbed
+from own_machine import two_cores
 from plumbline.check import sizing
 from reframe.utility.cpuinfo import cpuinfo
 

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BIN, Done, records_of
+from conftest import BIN, Done
 from plumbline.software import environments
+from records import records_of
 
 MIRROR = os.environ.get("PLUMBLINE_TEST_MIRROR", "")
 TOOLCHAINS = ("openmpi", "mpich")

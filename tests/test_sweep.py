@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import records
 from click.testing import CliRunner, Result
-from conftest import BIN, CHECKS, Testbed, codes_in, fault_of, records_of, stop
+from conftest import BIN, CHECKS, Testbed, codes_in, fault_of, stop
 from login_node import LoginNode, site_, virtual_  # noqa: F401 - fixtures
 from plumbline.check import session_files
 from plumbline.cli import main
@@ -29,6 +29,7 @@ from plumbline.operate import sweep
 from plumbline.operate.sweep import due, nodes
 from plumbline.session.plan import preview, reframe
 from plumbline.site import configuration, slurm
+from records import records_of
 
 #: The whole set of each node's session in these tests.
 SET = ("-n", "imb_p2p%operation=PingPong.*on-socket", "-S", "num_samples=1")

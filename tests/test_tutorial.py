@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Done, Testbed, records_of
+from conftest import ROOT, Done, Testbed
 from examples import headings, prints
 from ground.limits import ROOT as GROUPS
 from ground.limits import WEIGHT, Limits
+from records import records_of
 
 PAGE = ROOT / "docs" / "tutorial.md"
 #: Whether control groups are one hierarchy, version 2.

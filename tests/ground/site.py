@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import yaml
-from conftest import MPICH, ROOT, records_of
+from conftest import MPICH, ROOT
 from login_node import LoginNode
+from records import records_of
 
 from ground import compiled
 from ground.machine import SCRATCH
