@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from threadpoolctl import threadpool_limits
 
 from plumbline.analysis.screen import combination, detection, settings, units
-from plumbline.analysis.screen.finding import Flag
+from plumbline.analysis.screen.flag import Flag
 from plumbline.analysis.screen.input import (
     Group,
     by_name,

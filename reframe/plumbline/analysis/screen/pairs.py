@@ -12,7 +12,7 @@ import numpy as np
 
 from plumbline.analysis.screen import detection, links, uplinks
 from plumbline.analysis.screen.detection import FigureTable
-from plumbline.analysis.screen.finding import Flag
+from plumbline.analysis.screen.flag import Flag
 from plumbline.analysis.screen.links import PairFit
 from plumbline.analysis.screen.tracking import Tracker, track
 from plumbline.analysis.screen.units import Name, PeerGroup

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from plumbline.analysis.screen.detection import FEWEST
-from plumbline.analysis.screen.finding import Flag
+from plumbline.analysis.screen.flag import Flag
 from plumbline.analysis.screen.input import extras_of
 from plumbline.check import network, throttling
 from plumbline.check.record import Record

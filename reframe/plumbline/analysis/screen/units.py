@@ -14,7 +14,7 @@ import numpy as np
 from plumbline.analysis.screen import detection, repeats
 from plumbline.analysis.screen.combination import combine
 from plumbline.analysis.screen.detection import FigureTable
-from plumbline.analysis.screen.finding import Flag
+from plumbline.analysis.screen.flag import Flag
 from plumbline.analysis.screen.input import Group
 from plumbline.analysis.screen.repeats import Cells
 from plumbline.analysis.screen.tracking import Tracker, track
