@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from plumbline import parse
 from plumbline.check import samples, states
-from plumbline.check.reading import last_line
+from plumbline.check.job_output import last_line
 from plumbline.core import paths
 from plumbline.placement import proof
 from plumbline.placement.node import read_nodes

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from plumbline import parse
-from plumbline.check import outcomes, reading, samples, verdict
+from plumbline.check import job_output, outcomes, samples, verdict
 from plumbline.check.benchmark import Benchmark
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure, Fom, ParseError
@@ -26,9 +26,9 @@ from reframe.core.exceptions import SanityError
 
 #: Tasks that started, and that the program reports -> the causes, the likeliest first.
 REPORTED = {
-    (4, 1): [ALONE, reading.FEWER_TASKS],
-    (4, 2): [reading.FEWER_TASKS, ALONE],
-    (2, 4): [reading.OTHER_RUN],
+    (4, 1): [ALONE, job_output.FEWER_TASKS],
+    (4, 2): [job_output.FEWER_TASKS, ALONE],
+    (2, 4): [job_output.OTHER_RUN],
 }
 
 
@@ -43,9 +43,9 @@ def test_another_number_of_tasks(started: int, reported: int):
     tasks = [TaskReport(rank, f"node{rank % 2}", "0") for rank in range(started)]
     layout = SimpleNamespace(num_tasks=started, num_nodes=2)
     result = CaseResult(program="osu_bw", tasks=tasks)
-    message = reading.task_count_message(reported, layout, result)
+    message = job_output.task_count_message(reported, layout, result)
     assert in_this_order(message, "osu_bw", *REPORTED[started, reported], "node[0-1]")
-    others = {ALONE, reading.FEWER_TASKS, reading.OTHER_RUN} - {*REPORTED[started, reported]}
+    others = {ALONE, job_output.FEWER_TASKS, job_output.OTHER_RUN} - {*REPORTED[started, reported]}
     assert not any(cause in message for cause in others)
 
 
@@ -62,9 +62,9 @@ def test_a_step_that_slurm_did_not_create(stderr: str, tmp_path: Path):
     (tmp_path / "sample-0.err").write_text(stderr)
     layout = SimpleNamespace(num_tasks=2)
     with pytest.raises(outcomes.Invalid) as refusal:
-        reading.check_started(tmp_path, layout, 60, [])
+        job_output.check_started(tmp_path, layout, 60, [])
     assert refusal.value.code == "output.not-started"
-    assert (reading.STEP_NOT_CREATED in str(refusal.value)) == bool(stderr)
+    assert (job_output.STEP_NOT_CREATED in str(refusal.value)) == bool(stderr)
     assert in_this_order(str(refusal.value), "run 0", "60 s", "0 of 2 tasks")
 
 
@@ -98,7 +98,7 @@ def test_a_figure_that_is_no_number(value: float, shown: str):
     figure = Figure("bandwidth", 8)
     found = {figure: Fom("bandwidth", value, "MB/s", 8)}
     with pytest.raises(ParseError) as refusal:
-        reading.value_of("osu", found, figure)
+        job_output.value_of("osu", found, figure)
     assert refusal.value.code == "output.not-positive"
     assert "bandwidth_8" in str(refusal.value) and shown in str(refusal.value)
 

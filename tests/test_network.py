@@ -12,7 +12,7 @@ import pytest
 import two_nodes
 from conftest import BIN, Done, Testbed
 from examples import prints_alike, shown
-from plumbline.check import network, outcomes, reading
+from plumbline.check import job_output, network, outcomes
 from plumbline.check.network import NetworkTraffic
 from plumbline.check.result import CaseResult
 from plumbline.parse import Figure
@@ -124,10 +124,10 @@ def test_the_latency_of_many_tasks_is_not_the_rate_of_their_nodes(
              for name, count in zip(("hsn0", "eth0"), counts, strict=True)]  # fmt: skip
     for _ in range(3):
         latency = {Figure("alltoall_latency", 2**16): 50_000.0}
-        reading.add_traffic(result, latency, "\n".join(lines))
+        job_output.add_traffic(result, latency, "\n".join(lines))
     partition = SimpleNamespace(extras={"fabric_interfaces": ["hsn*"]}, name="node")
     try:
-        found = not reading.check_network(result, "site", partition)
+        found = not job_output.check_network(result, "site", partition)
     except outcomes.Invalid as err:
         found = False
         assert err.code == "network.wrong-interface"
@@ -204,7 +204,7 @@ def test_errors_of_the_fabric_are_warnings(stated: list[str], counted: list[str]
     # They are in the record of a case, whose result does not change.
     result = CaseResult(traffic=found, hosts={})
     partition = SimpleNamespace(extras={}, name="node")
-    assert reading.check_network(result, "site", partition) == {}
+    assert job_output.check_network(result, "site", partition) == {}
     assert [one.code for one in result.notices] == ["network.errors"]
 
 

@@ -19,7 +19,7 @@ import foreign
 import pytest
 import yaml
 from conftest import COLUMNS, MPICH, ROOT, codes_in
-from plumbline.check import outcomes, reading, samples
+from plumbline.check import job_output, outcomes, samples
 from plumbline.placement import binding, pairing, proof
 from plumbline.placement.binding import BindingError, PairBinding
 from plumbline.placement.placement import Layout, features, fits_one_node, lay_out
@@ -150,7 +150,7 @@ def test_a_run_whose_start_hangs_is_ended_and_the_others_go_on(nodes, rounds, tm
     assert {name for name, end in ended.items() if end.status} == hung
     assert {*samples.not_started(tmp_path)} == hung
     with pytest.raises(outcomes.Invalid) as refusal:
-        reading.check_started(tmp_path, layout(), 1, [])
+        job_output.check_started(tmp_path, layout(), 1, [])
     assert refusal.value.code == "output.not-started" and "n1" in str(refusal.value)
     assert ("n1 is in all of them" in str(refusal.value)) == (rounds > 1)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from plumbline.check import reading
+from plumbline.check import job_output
 from plumbline.check.outcomes import Invalid
 from plumbline.check.samples import Run, RunEnd
 from plumbline.placement import proof
@@ -363,6 +363,6 @@ def test_a_failed_run_says_that_two_tasks_had_one_gpu() -> None:
         prove(layout, read_tasks(stderr))
     assert shared.value.code == SHARED
     with pytest.raises(Invalid) as refusal:
-        reading.check_end(Run(0, layout, "0"), {"0": RunEnd(1, 0, 1)}, stderr)
+        job_output.check_end(Run(0, layout, "0"), {"0": RunEnd(1, 0, 1)}, stderr)
     assert refusal.value.code == "output.exit-code"
     assert str(shared.value) in str(refusal.value)

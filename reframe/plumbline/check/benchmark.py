@@ -18,7 +18,7 @@ import reframe.core.builtins as builtins
 import reframe.utility.sanity as sn
 
 from plumbline import parse as parsers
-from plumbline.check import duet, outcomes, reading, rotation, samples, scratch, verdict
+from plumbline.check import duet, job_output, outcomes, rotation, samples, scratch, verdict
 from plumbline.check.parameters import references
 from plumbline.check.placed import Placed
 from plumbline.check.result import Measurement, subject_of
@@ -64,8 +64,8 @@ class Benchmark(Placed):
         """Check that every sample ended, ran where it was placed, and printed every figure."""
         found = self.read_samples()
         system = self.current_system.name
-        reading.note_readings(self.result)
-        if busy := reading.check_network(self.result, system, self.current_partition):
+        job_output.note_readings(self.result)
+        if busy := job_output.check_network(self.result, system, self.current_partition):
             found = self.of_busy_nodes(found, busy)
         if self.shared and not (self.result.shared or self.duet_side):
             # Others began to use the cores since the case was arranged.
@@ -118,11 +118,11 @@ class Benchmark(Placed):
         :raises Invalid: if one run cannot be trusted, naming the file.
         """
         stagedir = Path(self.stagedir)
-        self.result.notices = reading.notices(stagedir, self.job.stderr)
+        self.result.notices = job_output.notices(stagedir, self.job.stderr)
         ended = self.read_ends()
         figures: dict[Figure, list[float]] = {}
         for run in self.runs():
-            with reading.invalid_if_unreadable(stagedir, run):
+            with job_output.invalid_if_unreadable(stagedir, run):
                 for figure, value in self.read_run(run, ended).items():
                     values = figures.setdefault(figure, [])
                     if run.sample >= self.num_warmups:
@@ -144,12 +144,12 @@ class Benchmark(Placed):
 
         :raises Invalid: if none did, or the file that has this is garbled.
         """
-        ended = reading.run_ends(Path(self.stagedir), self.submitted)
+        ended = job_output.run_ends(Path(self.stagedir), self.submitted)
         fabric = self.current_partition.extras.get("fabric_interfaces", [])
-        reading.check_started(Path(self.stagedir), self.layout, self.start_seconds, fabric)
+        job_output.check_started(Path(self.stagedir), self.layout, self.start_seconds, fabric)
         duet.check_ends(self, ended)
         if not ended:
-            stderr = reading.stderr_of(Path(self.stagedir, self.job.stderr))
+            stderr = job_output.stderr_of(Path(self.stagedir, self.job.stderr))
             if refused := scratch.refusal(stderr):
                 self.skip_case(str(refused), refused.code)
             raise outcomes.Invalid(
@@ -163,7 +163,7 @@ class Benchmark(Placed):
         path = Path(self.stagedir, self.job.stderr)
         message = f", and the job left no {path.name}"
         if path.exists():
-            message = reading.last_line(reading.stderr_of(path))
+            message = job_output.last_line(job_output.stderr_of(path))
         if self.current_partition.scheduler.registered_name == "slurm":
             message += f"; Slurm reports {slurm_jobs.end_of(self.job)}"
         return message
@@ -179,8 +179,8 @@ class Benchmark(Placed):
         stderr = outputs.read(Path(self.stagedir, run.err), errors="replace")
         fabric = self.current_partition.extras.get("fabric_interfaces", [])
         several = layout.num_nodes > 1
-        links = partial(reading.links_down, Path(self.stagedir), fabric) if several else str
-        reading.check_end(run, ended, stderr, links)
+        links = partial(job_output.links_down, Path(self.stagedir), fabric) if several else str
+        job_output.check_end(run, ended, stderr, links)
         seen = proof.read_tasks(stderr)
         self.check_racks(layout, seen)
         proof.prove(layout, seen)
@@ -189,16 +189,16 @@ class Benchmark(Placed):
         duet.prove(self, seen)
         result.tasks = seen
         system = self.current_system.name
-        reading.confirm_nodes(result, system, self.current_partition, layout, stderr)
+        job_output.confirm_nodes(result, system, self.current_partition, layout, stderr)
         for host, facts in proof.host_facts(stderr).items():
             result.hosts.setdefault(host, {}).update(facts)
         parsers.check_stderr(self.benchmark, stderr)
         printed: dict[Figure, Fom] = {}
         for path, location in self.output_files(run):
-            output = reading.parse_output(path, self.parse, layout, result)
+            output = job_output.parse_output(path, self.parse, layout, result)
             self.verify(output)
             if run.sample == 0:
-                reading.confirm_inputs(output, self.first_sample_inputs)
+                job_output.confirm_inputs(output, self.first_sample_inputs)
             result.version = output.version
             foms = [
                 dataclasses.replace(fom, location=fom.location or location) for fom in output.foms
@@ -207,8 +207,8 @@ class Benchmark(Placed):
         printed |= {fom.figure: fom for fom in self.derive(printed)}
         wanted = self.figures_of(layout)
         wanted += [figure for figure in self.optional() if figure in printed]
-        found = {figure: reading.value_of(self.benchmark, printed, figure) for figure in wanted}
-        reading.add_traffic(result, found, stderr)
+        found = {figure: job_output.value_of(self.benchmark, printed, figure) for figure in wanted}
+        job_output.add_traffic(result, found, stderr)
         result.readings.add(stderr, seen)
         return found
 

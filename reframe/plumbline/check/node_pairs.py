@@ -20,8 +20,8 @@ from reframe.core.backends import getlauncher
 
 from plumbline.check import outcomes, rotation, samples, states
 from plumbline.check.benchmark import Benchmark
+from plumbline.check.job_output import common_node, last_line, stderr_of
 from plumbline.check.parameters import references
-from plumbline.check.reading import common_node, last_line, stderr_of
 from plumbline.check.samples import Run
 from plumbline.check.tasks import topology_of
 from plumbline.check.verdict import MOST_SHOWN

@@ -12,7 +12,7 @@ import reframe.utility.osext as osext
 from reframe.core.runtime import emit_loadenv_commands, runtime
 
 from plumbline.check import rotation
-from plumbline.check.reading import last_line
+from plumbline.check.job_output import last_line
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import MIG, PlacementError, Topology

@@ -13,7 +13,7 @@ import reframe.core.builtins as builtins
 import reframe.utility.sanity as sn
 from reframe.core.backends import getlauncher
 
-from plumbline.check.reading import last_line, stderr_of
+from plumbline.check.job_output import last_line, stderr_of
 from plumbline.core import paths, process
 from plumbline.operate import sweep
 from plumbline.session import session
