@@ -6,6 +6,8 @@ Pure: reads no file.
 from __future__ import annotations
 
 import fnmatch
+import functools
+import re
 from typing import Annotated, Literal
 
 import pydantic
@@ -72,7 +74,12 @@ class Exceptional(Strict):
 
     def matches(self, name: str) -> bool:
         """Return whether it applies to the row with this id."""
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.rows)
+        return self._pattern.match(name) is not None
+
+    @functools.cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """All of its patterns at once: each row of each table is compared with it."""
+        return re.compile("|".join(map(fnmatch.translate, self.rows)))
 
 
 class Baseline(Strict):
