@@ -123,8 +123,9 @@ if __name__ == "__main__":
     import plumbline.session.session
     import reframe.frontend.cli
 
-    # No collection touches, and so copies, what is loaded.
+    # No collection touches, and so copies, what is loaded; and most commands need none.
     gc.freeze()
+    gc.set_threshold(50_000)
     sys.argv = _serve()
     command = plumbline.cli if Path(sys.argv[0]).name == "plumbline" else reframe.frontend.cli
     try:
