@@ -50,10 +50,10 @@ ground-all: setup cluster-packages ## inject the whole list of faults into it: d
 	@test -n '$(ARGS)' || $(BIN)/python -m pytest -q -m ground
 
 packages:
-	@command -v slurmctld munged chromium promtool prometheus-node-exporter | wc -l | grep -qx 5 || { \
+	@command -v slurmctld munged chromium-headless-shell promtool prometheus-node-exporter | wc -l | grep -qx 5 || { \
 	    test "$$(id -u)" = 0 && apt-get update -q && \
-	    apt-get install -qy --no-install-recommends slurmctld munge numactl chromium prometheus \
-	        prometheus-node-exporter; } || \
+	    apt-get install -qy --no-install-recommends slurmctld munge numactl chromium-headless-shell \
+	        prometheus prometheus-node-exporter; } || \
 	    echo "plumbline: no slurmctld, munge, chromium or prometheus: the tests that need them skip"
 
 cluster-packages: setup

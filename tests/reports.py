@@ -9,7 +9,6 @@ import functools
 import html.parser
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ import jinja2
 import numpy as np
 import pytest
 import records
+from bench import browser_here
 from conftest import PATIENCE
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
@@ -94,9 +94,8 @@ DESKTOP = {"width": 1280, "height": 900}
 @pytest.fixture(scope="module", name="chromium")
 def chromium_():
     """A real browser, without any network."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("no chromium here: apt-get install chromium")
+    if (path := browser_here()) is None:
+        pytest.skip("no chromium here: apt-get install chromium-headless-shell")
     sync = pytest.importorskip("playwright.sync_api")
     # In ms. Five seconds of playwright's own are few on a busy machine.
     patience = PATIENCE * 1000

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import demo_history
 import pytest
-from bench import questions
+from bench import browser_here, questions
 
 
 def test_each_question_is_answered(tmp_path: Path):
-    if shutil.which("chromium") is None:
-        pytest.skip("no chromium: apt-get install chromium")
+    if browser_here() is None:
+        pytest.skip("no chromium: apt-get install chromium-headless-shell")
     demo_history.write(tmp_path)
     answers = {question: text for question, _, text in questions.answers(tmp_path)}
     assert [*answers] == questions.QUESTIONS

@@ -39,14 +39,19 @@ def keep(name: str, figures: dict, render: Callable[[dict], str], write: bool) -
         (DOCS / f"{name}.md").write_text(render(figures))
 
 
+def browser_here() -> str | None:
+    """The program of a browser, if there is one."""
+    # The first one has no windows, and takes half of the other's CPU time.
+    names = ("chromium-headless-shell", "chromium", "chromium-browser")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 @contextlib.contextmanager
 def chromium() -> Iterator:
     """A browser, in which pages of a report are opened."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+        browser = playwright.chromium.launch(executable_path=browser_here(), args=["--no-sandbox"])
         yield browser
         browser.close()
