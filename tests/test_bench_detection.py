@@ -11,8 +11,8 @@ import nights
 import numpy as np
 import oracle
 import pytest
-from bench import DOCS, constants, real
-from bench.detection import beyond_upgrades, kept, known_by, of_last_loss, value_of
+from bench import DOCS, constants, detection, real
+from bench.detection import beyond_upgrades, changed, kept, known_by, of_last_loss, value_of
 from bench.methods import Report
 from nights import LEVEL, Plan
 from plumbline.analysis import trend
@@ -78,14 +78,66 @@ def test_a_bound_knows_a_loss_on_its_first_night(size, share):
     assert known_by("ReFrame, ±5 %", plan, 5, 1) == [share, share]
 
 
-def test_results_of_slow_methods_are_kept_from_the_page():
-    page = (
-        "|  | Otava | ours |\n|--|--|--|\n| a | 75 / 100 | 1 / 2 |\n\n| b | c |\n|--|--|\n| d | 3 |"
+def a_page(kernel: str, otava: str = "75 / 100") -> str:
+    return (
+        "|  | Otava | KernelCPD, 3 BIC | ours |\n|--|--|--|--|\n"
+        f"| a | {otava} | {kernel} | 1 / 2 |\n\n| b | c |\n|--|--|\n| d | 3 |"
     )
-    assert kept(page) == {("Otava", "--"): "--", ("Otava", "a"): "75 / 100"}
+
+
+def test_results_of_otava_are_kept_from_the_page():
+    assert kept(a_page("0"), "Otava") == {("Otava", "--"): "--", ("Otava", "a"): "75 / 100"}
     assert value_of("several", "75 / 100") == [0.75, 1.0]
     assert value_of("steps", "25.0% / 50.0% / 100.0%") == [0.25, 0.5, 1.0]
     assert (value_of("alarms", "4.167"), value_of("drift", "87.5%")) == (4.167, 0.875)
+
+
+def test_results_are_kept_only_if_the_series_are_those_of_the_page():
+    old = a_page("50 / 100")
+    assert changed(old, a_page("50 / 100", otava="0")) == []
+    assert changed(old, a_page("50 / 75")) == ["a"]
+    assert changed(old, a_page("50 / 100").replace("| a |", "| e |")) == ["a", "e"]
+
+
+def measured_anew(monkeypatch, tmp_path, *, version: str, kernel: str) -> tuple[str, dict]:
+    """The page after `--keep` beside what was kept, where only tables and version are stand-ins."""
+    few = detection.OTAVA_IS.format("0.8.0")
+    head = f"on 2026-11-25. A cell has 500\nseries, 40 for them. {few}\n"
+    (tmp_path / "detection.md").write_text(head + a_page("50 / 100"))
+    template, known = tmp_path / "template.md", {}
+    template.write_text("{alarms}")
+
+    def measure(count, each, say, results):
+        known.update(results)
+        return {}
+
+    monkeypatch.setattr("sys.argv", ["bench", "--keep", "--write"])
+    monkeypatch.setattr(detection, "PAGE", template)
+    monkeypatch.setattr(detection, "DOCS", tmp_path)
+    monkeypatch.setattr("bench.DOCS", tmp_path)
+    monkeypatch.setattr(detection, "otava_version", lambda: version)
+    monkeypatch.setattr(detection, "measure", measure)
+    monkeypatch.setattr(detection, "tables", lambda found: {"alarms": a_page(kernel)})
+    for name in ("speed", "aims", "small_steps"):
+        monkeypatch.setattr(detection, name, lambda *given: [])
+    detection.main()
+    return (tmp_path / "detection.md").read_text(), known
+
+
+def test_only_otava_is_kept(monkeypatch, tmp_path):
+    page, known = measured_anew(monkeypatch, tmp_path, version="0.8.0", kernel="50 / 100")
+    assert page == a_page("50 / 100")
+    assert known == {("Otava", "--"): "--", ("Otava", "a"): "75 / 100"}
+
+
+@pytest.mark.parametrize(("version", "kernel"), [("0.8.0", "50 / 75"), ("0.9.0", "50 / 100")])
+def test_nothing_is_kept_of_other_series_or_of_another_otava(
+    monkeypatch, tmp_path, version, kernel
+):
+    with pytest.raises(SystemExit) as stopped:
+        measured_anew(monkeypatch, tmp_path, version=version, kernel=kernel)
+    assert stopped.value.code not in (0, None)
+    assert a_page("50 / 100") in (tmp_path / "detection.md").read_text()
 
 
 def test_labels_are_rows_of_a_file(tmp_path):

@@ -130,15 +130,16 @@ def otava_version() -> str:
 
 
 OURS = "plumbline trend"
+KERNEL = "KernelCPD, 3 BIC"
 METHODS = {
     "ReFrame, ±5 %": fixed(0.05),
     "ReFrame, ±10 %": fixed(0.10),
-    "KernelCPD, 3 BIC": each(kernel),
+    KERNEL: each(kernel),
     **({"Otava": otava} if otava_version() else {}),
     OURS: ours,
 }
 #: They judge fewer series.
-SLOW = "KernelCPD, 3 BIC", "Otava"
+SLOW = KERNEL, "Otava"
 
 
 def run(method: str, made: nights.Nights) -> list[list[Report]]:
