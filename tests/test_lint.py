@@ -177,6 +177,11 @@ SYSTEM_FAULTS = [
         f"{BATCH} extras.file_systems.f",
         "{'type': 'lustre'}",
     ),
+    (
+        lambda c: partition(c).update(scheduler="sge", access=["-q long"]),
+        "partition batch: access",
+        "-q long",
+    ),
     (lambda c: extras(c)["usable_cpus"].append(9), f"{BATCH} extras.usable_cpus", "[9]"),
     (lambda c: extras(c).update(placements="all"), PLACEMENTS, "'all'"),
     (lambda c: extras(c)["placements"].append("on-moon"), PLACEMENTS, "'on-moon'"),
@@ -222,7 +227,8 @@ def test_options_of_schedulers_that_the_schema_does_not_have():
 @pytest.mark.parametrize("scheduler", ["slurm", "pbspro", "lsf", "flux-batch", "oar", "sge", "ssh"])
 def test_schedulers_of_which_jobs_are_not_watched(scheduler: str):
     content = somewhere()
-    partition(content).update(scheduler=scheduler, access=["--exclusive"])
+    access = [] if scheduler == "sge" else ["--exclusive"]
+    partition(content).update(scheduler=scheduler, access=access)
     assert [*system.faults(content)] == []
     codes = [codes_in(line) for line in system.warnings({"somewhere": content})]
     assert codes == [["scheduler.not-watched"]] * (scheduler in ("oar", "sge", "ssh"))

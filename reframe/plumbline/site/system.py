@@ -98,7 +98,8 @@ def faults(content: dict) -> Iterator[str]:
         if len({one["name"] for one in listed}) != len(listed)
     )
     for partition in system["partitions"]:
-        for fault in _faults_of_partition(partition, environments):
+        found = [*_faults_of_jobs(partition, environments), *_faults_of_extras(partition)]
+        for fault in found:
             yield f"partition {partition['name']}: {fault}"
     used = {name for partition in system["partitions"] for name in partition.get("environs", [])}
     for name, environment in environments.items():
@@ -126,7 +127,7 @@ def _faults_of_patterns(hostnames: list[str]) -> Iterator[str]:
             yield f"hostnames: {pattern!r} is not a regular expression: {err}{hint}"
 
 
-def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
+def _faults_of_jobs(partition: dict, environments: dict) -> Iterator[str]:
     for name in partition.get("environs", []):
         if name not in environments:
             hint = suggest(name, environments)
@@ -137,6 +138,15 @@ def _faults_of_partition(partition: dict, environments: dict) -> Iterator[str]:
         yield from _unbound(partition, environments)
     if not _registered(backends.getscheduler, partition["scheduler"]):
         yield f"scheduler {partition['scheduler']!r} is not known to ReFrame or Plumbline"
+    if partition["scheduler"] == "sge" and partition.get("access"):
+        yield (
+            f"access: ReFrame's scheduler sge does not write it into job scripts: jobs would run "
+            f"without {' '.join(partition['access'])}: remove it, and give these options to each "
+            f"session with -J (docs/systems.md)"
+        )
+
+
+def _faults_of_extras(partition: dict) -> Iterator[str]:
     processor, extras = partition.get("processor", {}), partition.get("extras", {})
     # YAML reads some keys as no text: on, 5.
     texts = {str(key): value for key, value in extras.items()}
