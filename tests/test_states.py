@@ -299,6 +299,19 @@ def test_the_closing_table_lists_some_warnings_of_a_state_and_counts_the_rest() 
 
 
 @pytest.mark.parametrize(
+    ("nodes", "detail", "shown"),
+    [(["n1"], "n1: GPU 0 was throttled", ": n1: GPU"), (["n1"], "Xid 48", " on n1: Xid"),
+     (["n1", "n2"], "n2: GPU 0 was throttled", ": n2: GPU"),
+     (["n1", "n2"], "n12: GPU 0", " on n1, n2: n12: GPU"), ([], "Xid 48", ": Xid")],
+)  # fmt: skip
+def test_a_warning_has_its_node_once(nodes: list[str], detail: str, shown: str) -> None:
+    notice = states.Notice(states.WARNINGS, "some-code", detail)
+    case = records.case("s", TIME, check="c", nodes=nodes, warnings=[vars(notice)])
+    (line,) = re.findall("warnings: .*some-code.*", summary.table([record.validate(case)], 1))
+    assert re.search(rf"@\S+{shown}", line), line
+
+
+@pytest.mark.parametrize(
     ("partitions", "shown"), [(["cpu"], ["gnu"]), (["cpu", "gpu"], ["cpu+gnu", "gpu+gnu"])]
 )
 def test_the_closing_table_has_the_partition_if_there_are_several(partitions, shown) -> None:

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Fault, UnreadableFile, with_code
-from plumbline.core.text import pluralize, printable
+from plumbline.core.text import pluralize, printable, shorten
 from plumbline.parse import Figure
 from plumbline.reference import tables
 
@@ -302,6 +302,11 @@ class Record(_Model):
     def busy(self) -> bool:
         """Whether other processes used its cores, so that no figure was compared."""
         return self.conditions.get("busy") == "yes"
+
+    def place_of(self, notice: NoticeRecord) -> str:
+        """Return the nodes of a warning as its line has them; empty if its message has its own."""
+        named = notice.detail.partition(": ")[0] in self.nodes
+        return "" if named or not self.nodes else f" on {shorten(self.nodes, most=4)}"
 
 
 def schema() -> dict[str, Any]:

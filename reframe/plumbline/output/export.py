@@ -393,7 +393,7 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
         yield result.capitalize(), _reasons(cases(result))
     yield "Near a bound", _figures(session, lambda fom: fom.near_bound)
     warnings = [
-        f"{_case(fields)} on {quote_markdown(shorten(fields.nodes, most=4))}: {notice.state}: "
+        f"{_case(fields)}{quote_markdown(fields.place_of(notice))}: {notice.state}: "
         f"{quote_markdown(notice.detail)}"
         for fields in session.records
         for notice in fields.warnings

@@ -47,7 +47,8 @@ def table(records: list[Record], planned: int, dry_run: str = "") -> str:
         lines += reasons(records, result)
     for state in states.STATES:
         found = [
-            f"{state}: {_short(fields)} on {_nodes(fields)}: {notice.detail} [{notice.code}]"
+            f"{state}: {_short(fields)}{printable(fields.place_of(notice))}: {notice.detail} "
+            f"[{notice.code}]"
             for fields in records
             for notice in fields.warnings
             if notice.state == state
