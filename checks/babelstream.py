@@ -149,8 +149,12 @@ class babelstream(BabelStream):
 
 @rfm.simple_test
 class babelstream_numa(BabelStream):
-    """The cores of each NUMA domain with the memory of each domain."""
+    """The cores of each NUMA domain with the memory of each domain.
 
+    With a single domain, it would be ``all-cores`` of :class:`babelstream` again.
+    """
+
+    valid_systems = ["+several-numa-domains"]
     descr = "BabelStream between NUMA domains"
     program = "omp-stream"
     environ_features = ["omp"]

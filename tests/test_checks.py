@@ -465,16 +465,6 @@ def test_a_time_that_is_given_is_that_of_the_large_hpl_too(testbed: Testbed):
     assert " 0.10 node-hours" in done.out
 
 
-@pytest.mark.parametrize(("features", "on_cpus"), [("kokkos", True), ("kokkos gpu", False)])
-def test_kokkos_that_was_built_for_gpus_is_not_run_on_cpus(
-    testbed: Testbed, features: str, on_cpus: bool
-):
-    testbed.environment("one", features=f"babelstream {features}")
-    done = testbed.reframe("-c", CHECKS, "-L")
-    assert done.code == 0
-    assert ("babelstream_model %model=kokkos" in done.out) is on_cpus
-
-
 def test_a_switch_of_a_check_is_switched_off_by_zero(tmp_path: Path):
     """ReFrame takes any text for true where a variable is Python's own bool. The golden scripts
     have what is missing here."""

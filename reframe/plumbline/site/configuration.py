@@ -34,6 +34,9 @@ TAGS = ("smoke", "nightly", "maintenance", "screen", "full")
 #: Feature of all partitions in a session of test cases at published scale.
 FULL_SCALE = "full"
 
+#: Feature of a partition, unless its topology shows that its nodes have one NUMA domain alone.
+NUMA = "several-numa-domains"
+
 #: Variable with the folder of the sweep whose jobs a session submits, and the environment of these
 #: jobs. It is empty, as the session on the node loads the toolchain.
 SWEEP = "PLUMBLINE_SWEEP"
@@ -390,6 +393,15 @@ def _for_sweeps(found: dict, environments: list[dict]) -> None:
         partition |= {"scheduler": "local", "access": [], "sched_options": {}, "max_jobs": 1}
 
 
+def _several_domains(partition: dict, extras: dict) -> bool:
+    """Return whether the nodes of a partition have several NUMA domains, as far as is known."""
+    try:
+        known = partition.get("processor") or {}
+        return len(Topology.from_processor(known, extras.get("usable_cpus")).by_numa()) > 1
+    except PlacementError:
+        return True
+
+
 def gather(
     files: Iterable[Path], session: str, running: bool, full: bool, level: str = "verbose"
 ) -> dict:
@@ -422,6 +434,8 @@ def gather(
                 *extras.get("placements", []),
                 *map(variant_feature, extras.get("variants", {})),
             ]
+            if _several_domains(partition, extras):
+                wanted.append(NUMA)
             features += [feature for feature in wanted if feature not in features]
             if full:
                 features.append(FULL_SCALE)
