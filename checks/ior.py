@@ -41,9 +41,15 @@ class Ior(Benchmark):
         "transfer_size": "{transfer_size}",
         "segments": "{segments}",
     }
+    environ_features = ["{once}"]
     headline = ["write_bandwidth", "read_bandwidth"]
     num_samples = 3
     sample_seconds = 600
+
+    @property
+    def once(self) -> str:
+        """Excludes all but the first MPI of ``local``, except where MPI itself writes."""
+        return "" if self.api == "mpiio" else "-second-ior"
 
     @property
     def block_size(self) -> str:

@@ -37,6 +37,8 @@ class Mdtest(Benchmark):
         "files_per_process": "{files}",
         "write_bytes": "{written}",
     }
+    # MPI only starts the tasks: one MPI of ``local`` is enough.
+    environ_features = ["-second-mdtest"]
     headline = ["file_creation_rate"]
     num_samples = 3
     sample_seconds = 600

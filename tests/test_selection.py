@@ -34,3 +34,22 @@ def test_one_numa_domain_is_measured_as_all_cores(
     done = testbed.reframe("-c", CHECKS, "-L")
     assert done.code == 0, done.output
     assert {*re.findall(r"^- (\w+) ", done.out, re.M)} == found
+
+
+def test_what_hardly_depends_on_mpi_is_measured_under_the_first(testbed: Testbed):
+    programs = testbed.folder / "bin"
+    programs.mkdir()
+    for name in ("ior", "mdtest"):
+        (programs / name).symlink_to("/bin/true")
+    for name in ("first", "other"):
+        testbed.environment(name, features="mpi")
+        testbed.environments[-1] |= {"extras": {"provider": "path", "detect": True}}
+    testbed.write()
+    path = f"{programs}:{testbed.env['PATH']}"
+    for chosen, of_mpi in ((".*", {"first", "other"}), ("other", {"other"})):
+        done = testbed.reframe("-c", CHECKS, "-lC", "--tag=nightly", "-p", chosen, PATH=path)
+        assert done.code == 0, done.output
+        found = re.findall(r"^- (ior|mdtest)\b(?:.*%api=(\w+))?.*\+(\w+)$", done.out, re.M)
+        one = min(of_mpi)
+        expected = {("ior", "posix", one), ("mdtest", "", one)}
+        assert {*found} == expected | {("ior", "mpiio", name) for name in of_mpi}

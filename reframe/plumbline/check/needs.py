@@ -80,19 +80,23 @@ def detect(checks: Iterable) -> None:
     """Give each environment with ``detect`` the features of the programs that it has.
 
     Spack installs a program that does not use MPI once for all MPIs. Of its environments only the
-    first has it, as the same file would be measured twice.
+    first has it, as the same file would be measured twice. A program that is there once for each
+    MPI gives all but the first the feature ``second-PROGRAM``, too: what hardly depends on the MPI
+    excludes it.
     """
     system, needed = rt.runtime().system, programs(checks)
     measured: set[Path | None] = set()
+    known: set[str] = set()
     for environment in {id(e): e for p in system.partitions for e in p.environs}.values():
         if environment.extras.get("detect"):
             name = f"{system.name}:{environment.name}"
             provider = environment.extras.get("provider", "path")
             files = providers.installed(provider, name, needed)
             for program in (p for p, file in files.items() if file not in measured):
-                new = {*needed[program]} - {*environment.features}
-                environment.features.extend(sorted(new))
+                new = {*needed[program]} | ({f"second-{program}"} if program in known else set())
+                environment.features.extend(sorted(new - {*environment.features}))
             measured |= {*files.values()} - {None}
+            known |= {*files}
 
 
 def cases(check) -> list[str]:
