@@ -1647,6 +1647,16 @@ def test_osu_percentiles_of_bandwidths() -> None:
     assert refusal(name, changed(text, "P5( Tail.*)", r"P100\1")) == NOT_PARSED
 
 
+@pytest.mark.parametrize(
+    ("name", "datatype", "rows"),
+    [("bw_cb", "MPI_CHAR", 17), ("mbw_mr_cb", "MPI_CHAR", 34), ("iallreduce_c", "MPI_INT", 44)],
+)
+def test_osu_7_2_as_the_checks_validate(name: str, datatype: str, rows: int) -> None:
+    output = read(f"osu/v72_mpich_{name}")
+    assert (output.version, len(output.foms)) == ("7.2", rows)
+    assert (output.inputs["validation"], output.inputs["datatype"]) == ("pass", datatype)
+
+
 def test_osu_the_datatype_below_the_header() -> None:
     """7.1 to 7.3 print it there in tests between two tasks."""
     output = read("osu/v71_mbw_mr")
