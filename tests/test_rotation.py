@@ -117,6 +117,7 @@ def test_whether_racks_are_known(monkeypatch, topology: str, scheduler: str, kno
 
 @pytest.mark.parametrize("option", [
     "nodelist=r1n1", "#SBATCH --nodelist=r1n1", "-w r1n1", "exclude=r1n1", "reservation=maint",
+    "switches=1", "#SBATCH --switches=1@5",
 ])  # fmt: skip
 def test_the_users_own_choice_counts(monkeypatch, option: str) -> None:
     assert job(monkeypatch, options=(option,), rotate_nodes=True) == []

@@ -20,8 +20,8 @@ SLURM = ("slurm", "squeue")
 
 #: Options of sbatch(1) by which a user chooses the nodes.
 _OWN_CHOICE = re.compile(
-    r"(?:#SBATCH\s+)?(?:-w|-x|-F|--nodelist|--exclude|--nodefile|--reservation)\b"
-    r"|(?:nodelist|exclude|nodefile|reservation|w|x|F)="
+    r"(?:#SBATCH\s+)?(?:-w|-x|-F|--nodelist|--exclude|--nodefile|--reservation|--switches)\b"
+    r"|(?:nodelist|exclude|nodefile|reservation|switches|w|x|F)="
 )
 
 
