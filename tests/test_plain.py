@@ -169,12 +169,20 @@ class unread(Printed):
 
 @rfm.simple_test
 class grouped(Printed):
-    """The names of its variables differ before the colon."""
+    """The names of its variables differ before the colon. Some units have no direction."""
+
+    reference = {"*": {"same": (1, 0, 0, ""), "cycles": (100, -0.1, 0.1, "cycles"),
+                       "misses": (100, None, 0.1, "misses")}}
 
     @run_before("performance")
     def group(self):
-        self.perf_variables = {name: sn.make_performance_function(sn.defer(value), "GB/s")
-                               for name, value in (("copy", 1.0), ("gpu:copy", 2.0))}
+        self.perf_variables = {
+            name: sn.make_performance_function(sn.defer(value), unit)
+            for name, value, unit in (
+                ("copy", 1.0, "GB/s"), ("gpu:copy", 2.0, "GB/s"), ("same", True, ""),
+                ("cycles", 100, "cycles"), ("misses", 100, "misses"),
+            )
+        }
 
 
 @rfm.simple_test
@@ -246,6 +254,9 @@ FOMS = [
     ("named", "rate", 12.5, "GB/s", "higher", "pass", (10.8, None)),
     ("grouped", "copy", 1.0, "GB/s", "higher", "not-asserted", (None, None)),
     ("grouped", "gpu:copy", 2.0, "GB/s", "higher", "not-asserted", (None, None)),
+    ("grouped", "same", 1.0, "", "neither", "pass", (1.0, 1.0)),
+    ("grouped", "cycles", 100.0, "cycles", "neither", "pass", (90.0, 110.0)),
+    ("grouped", "misses", 100.0, "misses", "lower", "pass", (None, 110.0)),
     ("patterns", "ops", 5000.0, "operation/s", "higher", "pass", (2000.0, 6000.0)),
     ("patterns", "left", 42.0, "items", "neither", "not-asserted", (None, None)),
 ]
@@ -306,7 +317,7 @@ def test_a_reference_in_another_unit_is_not_compared(session: Done, check: str):
 
 def test_the_summary_counts_them(session: Done):
     assert session.code == 1
-    assert "11 asserted (2 failed), 2 not compared" in session.out
+    assert "14 asserted (2 failed), 2 not compared" in session.out
 
 
 @pytest.mark.parametrize("option", ["--skip-sanity-check", "--skip-pe"])
@@ -601,7 +612,8 @@ def test_the_plain_command_exits_with_the_code_of_its_results(
 # -- a busy machine ------------------------------------------------------------------------------
 
 #: Checks whose figures have a reference, and no other fault; and these figures.
-COMPARED = {"within", "beyond", "marked", "unmarked", "mixed_lenient", "named", "patterns"}
+COMPARED = {"within", "beyond", "marked", "unmarked", "mixed_lenient", "named", "grouped",
+            "patterns"}  # fmt: skip
 BOUNDED = {(check, metric) for check, metric, *_, bounds in FOMS if bounds != (None, None)}
 
 
