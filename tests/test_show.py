@@ -132,6 +132,14 @@ def test_the_newest_session_by_default(history: Path):
     assert [figure["metric"] for figure in found["figures"]][:3] == ["peak", "triad", "once"]
 
 
+def test_cases_that_are_not_selected_are_not_unfinished(history: Path):
+    done = show(history, "--check=fio", "--format=json")
+    found = json.loads(done.out)
+    assert (done.code, found["planned"], found["results"]) == (2, 1, {"skip": 1})
+    listed = asked("history", "list", "--check=fio", "--format=json", "--from", history)
+    assert {(row["planned"], *row["results"]) for row in json.loads(listed.out)} == {(1, "skip")}
+
+
 @pytest.mark.parametrize("failed", [0, 1, 2])
 def test_the_worst_repeat_counts(tmp_path: Path, failed: int):
     about = {"metric": "triad", "size": None, "unit": "GB/s", "better": "higher", "upper": None,

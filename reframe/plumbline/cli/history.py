@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
@@ -58,7 +59,10 @@ def list_(select, source: Path | None, form: str, output: Path | None):
     with History(source, say=warn) as found:
         sessions = found.sessions(select)
         unended = found.unended(sessions)
-        rows = [_cells(row, row.session in unended) for row in sessions]
+        # A plan is of the whole session.
+        missing = Counter(name for name, _ in found.missing(select))
+        rows = [_cells(row, row.session in unended) | {"planned": row.ended + missing[row.session]}
+                for row in sessions]  # fmt: skip
         code = warn_skipped(found)
     write(formats.as_rows(form, _COLUMNS, rows, lambda: _text(rows)), output)
     sys.exit(code)

@@ -92,6 +92,8 @@ def load(
     """
     row = history.sessions(select)[-1]
     chosen = replace(select, sessions=(row.session,), since=None, until=None, extras={})
+    # The plan is of the whole session.
+    row = replace(row, planned=row.ended + len(history.missing(chosen)))
     cases = [one for one in history.cases(chosen) if not one.attempt] if row.results else []
     if any(case.result in MEASURED for case in cases):
         until = (row.start + np.timedelta64(1, "s")).astype(datetime.datetime)
@@ -242,7 +244,7 @@ def _counts(found: SessionFigures) -> list[str]:
     worse = sum(figure.worse for figure in found.figures)
     state = "" if found.ended else "; it has not ended"
     return [
-        f"plumbline: {pluralize(max(row.planned, row.ended), 'test case')}: {cases}{state}",
+        f"plumbline: {pluralize(row.planned, 'test case')}: {cases}{state}",
         f"plumbline: {pluralize(len(found.figures), 'figure')}: {figures}; {worse} worse than "
         f"usual",
     ]
