@@ -912,6 +912,15 @@ def test_what_is_read_ahead_ends_with_its_reader(results: Path):
     assert messages == []
 
 
+def test_a_folder_whose_name_is_not_utf_8_is_refused(results: Path, monkeypatch):
+    folder = results / os.fsdecode(b"caf\xe9")
+    store(folder, line())
+    assert (run("list", "--from", folder).code, run("list", "--from", folder).codes) == (
+        2, ["input.wrong-option"])  # fmt: skip
+    monkeypatch.setenv("PLUMBLINE_RESULTS", str(folder))
+    assert run("list").codes == ["input.wrong-option"]
+
+
 def test_a_session_that_has_not_ended_is_listed_as_such(results: Path):
     """Two cases are planned, and one has a record: it runs, or was cut off, until it has an end."""
     store(results, line(day=1))

@@ -20,7 +20,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from plumbline.core.errors import Fault, with_code
+from plumbline.core.errors import Fault, WrongOption, with_code
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 #: Whether this is a checkout of the project, and not an installed package.
@@ -95,6 +95,19 @@ def _folder(variable: str, default: Path) -> Path:
         raise Fault(
             f"{variable}={path}: this is a file: set the variable to a folder",
             code="files.not-a-folder",
+        )
+    return in_utf8(path)
+
+
+def in_utf8(path: Path) -> Path:
+    """Return a path whose name is text: ReFrame and DuckDB read no other.
+
+    :raises WrongOption: if it is not UTF-8, or the locale of this process is not.
+    """
+    if any("\ud800" <= char <= "\udfff" for char in str(path)):
+        raise WrongOption(
+            f"{path}: this name is not UTF-8 text here: rename the folder or file, or "
+            "set LC_ALL=C.UTF-8"
         )
     return path
 

@@ -72,7 +72,7 @@ class History:
         :arg say: receives messages about slow operations and incomplete sessions.
         :raises Fault: if there is no such folder or file, or no session in it.
         """
-        self.source = Path(source or paths.results())
+        self.source = paths.in_utf8(Path(source or paths.results()))
         self.faults = _Lines()
         self.notes = _Lines()
         self._reported: set[tuple[object, ...]] = set()
