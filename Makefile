@@ -106,7 +106,11 @@ constants: setup ## measure what each constant of trend decides: ten minutes
 setup: $(VENV)/complete ## create .venv with all dependencies
 	@$(BIN)/plumbline setup
 
-# Created again when the lock changes, or if it was interrupted and so has no mark.
+# Created again when the lock changes, if it was interrupted and so has no mark, or if this folder
+# was moved: its commands start the Python at the old place.
+ifeq ($(shell grep -sF "$(CURDIR)/$(BIN)/python" $(BIN)/plumbline),)
+  .PHONY: $(VENV)/complete
+endif
 $(VENV)/complete: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	    echo "plumbline: $(PYTHON) does not run, or is older than 3.10: make PYTHON=python3.12 ..." >&2; exit 2; }

@@ -47,6 +47,23 @@ def test_make_lists_its_targets():
     assert sorted(listed()) == sorted(listed("help")) == sorted({*phony.split()} - inner)
 
 
+def test_a_checkout_that_was_moved_is_set_up_again(tmp_path: Path):
+    """Its commands start the Python of the old place."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy2(ROOT / name, tmp_path)
+    commands = tmp_path / ".venv" / "bin"
+    commands.mkdir(parents=True)
+    (tmp_path / ".venv" / "complete").touch()
+
+    def recipes(place: Path) -> str:
+        (commands / "plumbline").write_text(f"#!{place}/.venv/bin/python\n")
+        make = ["make", "-n", "setup"]
+        return subprocess.run(make, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert "-m venv" not in recipes(tmp_path)
+    assert "-m venv" in recipes(tmp_path.parent)
+
+
 def test_hooks_need_no_network():
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     assert [repo["repo"] for repo in config["repos"]] == ["local"]
