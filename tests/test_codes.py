@@ -169,6 +169,9 @@ def test_explain():
     assert one.exit_code == 0 and reason.cause in one.stdout and reason.remedy in one.stdout
     wrong = explain("job.timelimit")
     assert wrong.exit_code == 2 and "job.time-limit" in wrong.stderr
+    family = {one["code"] for one in json.loads(explain("job", "--format=json").stdout)}
+    assert family == {code for code in known if code.startswith("job.")}
+    assert explain("job").stdout.split().count("job.time-limit") == 1
     # A refusal names its own.
     assert codes_in(wrong.stderr) == ["input.unknown-name"]
 

@@ -89,3 +89,9 @@ def test_an_end_that_is_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, tmp_path, folder.name],
                           capture_output=True, text=True, timeout=90)  # fmt: skip
     assert "plumbline.core.errors.Fault" in done.stderr and folder.name in done.stderr
+
+
+def test_a_reader_that_is_gone_is_no_fault():
+    """As of ``plumbline history export | head``: the command ends without a message."""
+    with pytest.raises(BrokenPipeError), files.writing("standard output"):
+        raise BrokenPipeError

@@ -53,8 +53,11 @@ def test_interrupted_in_the_middle(running: Running, name: str):
     assert len(done.records) == 2
     assert ended["quick"] == "pass"
     assert ended["waits"] in ("aborted", "unfinished")
-    (code,) = [fields["code"] for fields in done.records if fields["result"] != "pass"]
+    ((code, reason),) = [
+        (fields["code"], fields["reason"]) for fields in done.records if fields["result"] != "pass"
+    ]
     assert code in ("case.stopped", "case.unfinished")
+    assert code != "case.stopped" or ("Ctrl-C" if name == "SIGINT" else "signal 15") in reason
     assert str(done.session / "records.jsonl") in done.out
     # The job went with its session.
     wait_for_end_of(f"STANDIN_WAIT={release}")

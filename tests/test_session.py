@@ -435,7 +435,7 @@ def test_a_mode_leaves_the_environments_as_they_are_chosen(testbed: Testbed):
         ("fioo.size=8", "input.unknown-name", ["fioo", "fio"]),
         ("nosuch.size=8", "input.unknown-name", ["nosuch", "more; `plumbline doctor`"]),
         ("num_samples", "input.wrong-option", ["num_samples=VALUE"]),
-        ("num_samples=two", "input.wrong-option", ["-S", "two"]),
+        ("num_samples=two", "input.wrong-option", ["-S num_samples=two"]),
     ],
 )
 def test_a_variable_that_cannot_be_set_is_refused(

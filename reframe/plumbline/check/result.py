@@ -383,7 +383,8 @@ def _reason(task) -> str:
         started = task.check.job is not None and task.check.job.jobid is not None
         if isinstance(error.__cause__, RunSessionTimeout):
             return f"{'stopped while it ran' if started else 'not run'}: budget spent"
-        cause = type(error.__cause__).__name__
+        cause = str(error.__cause__) or type(error.__cause__).__name__
+        cause = cause.replace("KeyboardInterrupt", "Ctrl-C")
         return f"{'stopped while it ran' if started else 'not started when stopped'} ({cause})"
     if isinstance(error, ExpectedFailureError) and not isinstance(error, Waived):
         file = waivers.path_of(paths.reference())

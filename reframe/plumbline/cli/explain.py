@@ -14,7 +14,8 @@ from plumbline.core.text import format_table, suggest
 @click.argument("code", required=False, shell_complete=complete_code)
 @format_option
 def explain(code: str | None, form: str):
-    """Show the cause and the remedy of a reason code. Without CODE, list all codes.
+    """Show the cause and the remedy of a reason code. Without CODE, list all codes; with the part
+    before the dot, such as `build`, list the codes that begin with it.
 
     Each refusal, skip, invalid result, error and warning has a code, in messages, records, JUnit
     XML and JSON.
@@ -23,13 +24,14 @@ def explain(code: str | None, form: str):
     from plumbline.core import codes, paths
 
     known = {**codes.registered(), **states.reasons(paths.reference())}
-    if code is not None and code not in known:
-        raise UnknownName(f"no reason code {code!r}; {suggest(code, known)}")
-    chosen = known if code is None else {code: known[code]}
+    chosen = {name: found for name, found in known.items()
+              if code in (None, name, name.partition(".")[0])}  # fmt: skip
+    if not chosen:
+        raise UnknownName(f"no reason code {code!r}; {suggest(str(code), known)}")
     if form == "json":
         echo(formats.as_json([{"code": name, **vars(found)} for name, found in chosen.items()]))
-    elif code is None:
-        rows = ((name, reason.cause) for name, reason in known.items())
+    elif code not in known:
+        rows = ((name, reason.cause) for name, reason in chosen.items())
         echo(format_table(rows, ("code", "cause")))
     else:
         echo(f"{code}\ncause:  {known[code].cause}\nremedy: {known[code].remedy}")

@@ -58,9 +58,9 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     given = {"--owner": owner, "--until": until, "--reason": reason}
     wrong = [name for name, value in given.items() if bool(value) != bool(names)]
     if wrong or (ticket and not names):
-        words = " ".join(wrong or ["--ticket"])
-        state = "is missing" if names else "needs a FINDING, and none is given"
-        raise WrongOption(f"{words}: {state}; `plumbline waive` lists findings")
+        words = ", ".join(wrong or ["--ticket"])
+        state = "required with a FINDING" if names else "only with a FINDING"
+        raise WrongOption(f"{words}: {state}; `plumbline waive` lists all findings")
     if names and form != "text":
         raise WrongOption(f"--format {form}: is of the list: give it without a FINDING")
     expires = _day(until) if until else None

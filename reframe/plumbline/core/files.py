@@ -166,10 +166,12 @@ def writing(
     """Convert the errors of writing a file or folder.
 
     :arg message: what is wrong, and what to do; ``{}`` is the reason.
-    :raises Fault: if it cannot be written.
+    :raises Fault: if it cannot be written. A reader that is gone, as ``head``, is no fault.
     """
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as err:
         reason = message.replace("{}", err.strerror or str(err), 1)
         raise Fault(f"{path}: {reason}", code="files.not-writable") from None

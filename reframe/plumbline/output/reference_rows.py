@@ -152,7 +152,8 @@ def explain(references: References, name: str, known: list[dict]) -> list[Part]:
     if row is None and name == OF_CHECK:
         return [("source", ["declared by the check itself, in no table", "docs/own-checks.md"])]
     if row is None:
-        raise UnknownName(f"there is no reference {name!r}; {suggest(name, tables.rows)}")
+        some = f"{shorten(tables.rows, 5)}; `plumbline refs` lists them"
+        raise UnknownName(f"there is no reference {name!r}; {suggest(name, tables.rows, some)}")
     source = tables.sources[row.source]
     cells = {column: cell for column, cell in tables.printed[name].items() if cell}
     spread = f" ± {cells['spread']}" if "spread" in cells else ""

@@ -34,7 +34,7 @@ class Loading:
     :ivar checks: the names of all loaded checks.
     :ivar cases: the names of all test cases of the system, selected or not.
     :ivar misfits: loaded checks of which the system has no test case, as far as they are selected.
-    :ivar unmatched: names of ``-n`` and ``-p`` that nothing has, a line each.
+    :ivar unmatched: names of ``-n``, ``-p`` and ``-t`` that nothing has, a line each.
     :ivar not_loaded: files and checks that could not be loaded, a line each.
     :ivar changed: whether ``-S`` changes a variable of a check, also that of a mode.
     :ivar programs: of the loaded checks -> the features of an environment that has it.
@@ -158,7 +158,7 @@ class Loading:
 def _unmatched(
     narrowing: dict[str, list[str]], checks: list[RegressionTest], cases: set[str]
 ) -> list[str]:
-    """Return the names of ``-n`` and ``-p`` that no check or environment has, a line each.
+    """Return the names of ``-n``, ``-p`` and ``-t`` that nothing has, a line each.
 
     :arg narrowing: as of :func:`configuration.narrowing`.
     :arg checks: all that are loaded, also those without a test case.
@@ -180,6 +180,11 @@ def _unmatched(
         if not selects(re.match, name, environments):
             hint = suggest(name, environments)
             found.append(with_code(f"-p {name}: no such environment; {hint}", "input.unknown-name"))
+    tags = sorted(set(configuration.TAGS).union(*(check.tags for check in checks)))
+    for name in narrowing.get("tag", []):
+        if not selects(re.search, name, tags):
+            hint = suggest(name, tags)
+            found.append(with_code(f"-t {name}: no such tag; {hint}", "input.unknown-name"))
     return found
 
 

@@ -95,7 +95,8 @@ class _Noting:
             done = self._test.setvar(name, value)
         except (TypeError, ValueError) as error:
             # To ReFrame, it would be an error of the file of checks, as it passed through here.
-            raise WrongOption(f"-S: a value that its variable cannot have: {error}") from None
+            given = f"-S {name}={getattr(value, 'value', value)}"
+            raise WrongOption(f"{given}: its variable cannot have this value: {error}") from None
         if done and _default(owner, variable) != before:
             _set.setdefault(owner, {})[variable] = getattr(value, "value", "@none")
         return bool(done)

@@ -16,6 +16,7 @@ from plumbline.analysis.trend import listing, reading, table
 from plumbline.analysis.trend.listing import Night
 from plumbline.analysis.trend.partition import NOISES, Partitions
 from plumbline.core.errors import WrongOption
+from plumbline.core.text import pluralize
 from plumbline.history.series import Series
 
 #: Most series that are explained at once.
@@ -91,8 +92,8 @@ def _of(series: Iterable[tuple[str, list[Night], np.ndarray, np.ndarray | None]]
         if one is None:
             count = int(np.isfinite(values).sum())
             raise WrongOption(
-                f"--why: {name}: {count} nights; a series is judged from its "
-                f"{trend.NIGHTS}th measured night on"
+                f"--why: {name}: {pluralize(count, 'measured night')}; a series needs "
+                f"{trend.NIGHTS} to be judged"
             )
         levels += _levels(name, nights, one)
     return levels
