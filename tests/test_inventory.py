@@ -93,6 +93,14 @@ def test_written_and_read(tables: References, monkeypatch, tmp_path: Path) -> No
     assert sum('"slow"' in line for line in path.read_text().splitlines()) == 2
 
 
+def test_one_that_cannot_be_written_is_refused(monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "systems").write_text("")
+    monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
+    with pytest.raises(Fault) as refused:
+        inventory.write("sys", inventory.Inventory())
+    assert refused.value.code == "files.not-writable"
+
+
 def test_no_inventory(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PLUMBLINE_SITE", str(tmp_path))
     assert inventory.read("sys") is None

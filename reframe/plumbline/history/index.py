@@ -116,7 +116,8 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
     """
     if not folder.is_dir():
         raise Fault(
-            f"{folder}: no such results folder: see --from and PLUMBLINE_RESULTS",
+            f"{folder}: no such results folder: measure first (`plumbline run`), or name "
+            "another one with --from or PLUMBLINE_RESULTS",
             code="history.not-found",
         )
     found, faults = {}, []

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plumbline.core import paths
+from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, shorten
 from plumbline.reference.lookup import References
@@ -217,10 +217,15 @@ def read(system: str) -> Inventory | None:
 
 
 def write(system: str, found: Inventory) -> Path:
-    """Write a system's inventory into the site's folder, and return its path."""
+    """Write a system's inventory into the site's folder, and return its path.
+
+    :raises Fault: if it cannot be written.
+    """
     path = paths.systems().own / "inventory" / f"{system}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(found.text(), encoding="utf-8")
+    with files.writing(path, "cannot be written ({}): run this as the user who owns the folder, or "
+                             "set PLUMBLINE_SITE to a folder that you can write"):  # fmt: skip
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(path, found.text())
     return path
 
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from plumbline.core import paths
+from plumbline.core import files, paths
 from plumbline.core.errors import Fault
 from plumbline.core.process import last_line
 from plumbline.operate.onboarding import node
@@ -93,9 +93,11 @@ def describe(partition: dict, show: Callable[[str], None]) -> dict:
     :arg show: called with a line that has the job's command.
     :raises Fault: if there is no such job, it fails, or does not end in ten minutes.
     """
-    # In a folder that the node can write.
-    paths.results().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="init-", dir=paths.results()) as folder:
+    results = paths.results()  # The node can write there.
+    with files.writing(results, "cannot be written ({}): set PLUMBLINE_RESULTS to another folder"):
+        results.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(prefix="init-", dir=results)
+    with temporary as folder:
         file = Path(folder, "node.json")
         words = command(partition, str(file), (sys.executable, *DESCRIBE[1:]))
         if words is None:
