@@ -462,6 +462,12 @@ def test_a_parameter_that_cannot_be_set_is_refused(
     refused(testbed.plumbline("run", *FIO, "-P", variable), f"[{code}]", *names)
 
 
+def test_a_tag_that_no_check_has_is_reported(testbed: Testbed):
+    testbed.environment("disk", "fio")
+    done = testbed.plumbline("run", *FIO, "-t", "nightli")
+    assert done.code == 2 and "input.unknown-name" in done.codes and "nightly?" in done.err
+
+
 FLAKY = """\
 import os
 import reframe as rfm
