@@ -123,6 +123,8 @@ $(VENV)/complete: requirements.lock pyproject.toml
 	@bash -o pipefail -c '$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off \
 	    --require-hashes -r requirements.lock | awk \
 	    "/^Collecting/ && ++n % 10 == 0 {print \"plumbline: \" n \" packages fetched\"; fflush()} \
-	     /^Installing/ {print \"plumbline: unpacking them\"; fflush()}"'
+	     /^Installing/ {print \"plumbline: unpacking them\"; fflush()}"' || { \
+	    echo "plumbline: the packages cannot be installed; pip's lines above have the reason. If it cannot" \
+	        "reach a package index: set https_proxy, or PIP_INDEX_URL to the index of your site" >&2; exit 2; }
 	@$(BIN)/python -m pip --disable-pip-version-check install -q --no-deps --no-build-isolation -e .
 	@touch $@

@@ -64,6 +64,20 @@ def test_a_checkout_that_was_moved_is_set_up_again(tmp_path: Path):
     assert "-m venv" in recipes(tmp_path.parent)
 
 
+def test_a_set_up_without_a_package_index_names_the_remedy(tmp_path: Path):
+    """pip itself reports that no version satisfies the requirement."""
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy2(ROOT / name, tmp_path)
+    python = tmp_path / "python"
+    made = 'mkdir -p .venv/bin; printf "#!/bin/sh\\nexit 1\\n" >.venv/bin/python'
+    python.write_text(f'#!/bin/sh\n[ "$2" != venv ] || {{ {made}; chmod +x .venv/bin/python; }}\n')
+    python.chmod(0o755)
+    make = ["make", "setup", f"PYTHON={python}"]
+    done = subprocess.run(make, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "PIP_INDEX_URL" in done.stderr
+    assert not (tmp_path / ".venv" / "complete").exists()
+
+
 def test_hooks_need_no_network():
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     assert [repo["repo"] for repo in config["repos"]] == ["local"]
