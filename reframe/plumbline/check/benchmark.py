@@ -192,6 +192,7 @@ class Benchmark(Placed):
         job_output.confirm_nodes(result, system, self.current_partition, layout, stderr)
         for host, facts in proof.host_facts(stderr).items():
             result.hosts.setdefault(host, {}).update(facts)
+        result.variables |= proof.variables(stderr, str(self.job.jobid or ""))
         parsers.check_stderr(self.benchmark, stderr)
         printed: dict[Figure, Fom] = {}
         for path, location in self.output_files(run):

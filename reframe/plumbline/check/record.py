@@ -253,6 +253,13 @@ class Record(_Model):
         dict[Name, Texts],
         _about("facts of each node: kernel, firmware, driver, governor, memory ..."),
     ]
+    variables: Annotated[
+        Texts | None,
+        _about(
+            "variables with which the program's environment tunes MPI, fabrics, OpenMP, memory "
+            "and GPUs; missing if no task reported them"
+        ),
+    ] = None
     network: Annotated[
         dict[Name, dict[Name, InterfaceRecord]],
         _about("what the network interfaces of each node moved; of cases with several nodes"),

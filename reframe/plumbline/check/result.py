@@ -26,7 +26,7 @@ from plumbline.check.states import Notice
 from plumbline.check.throttling import NodeReadings
 from plumbline.core import paths
 from plumbline.core.errors import Coded
-from plumbline.placement.proof import TaskReport
+from plumbline.placement.proof import TaskReport, Variables, merged
 from plumbline.reference import lookup, waivers
 from plumbline.reference.row import Case
 from plumbline.site import host_load
@@ -61,6 +61,7 @@ class CaseResult:
     :ivar shared: whether other processes used the cores too.
     :ivar others: who else used the network, a text for each node.
     :ivar hosts: facts of each node.
+    :ivar variables: that tune libraries, a set of them for all tasks that have the same.
     :ivar traffic: what the network interfaces of each node moved.
     :ivar readings: of the GPUs and CPUs of each node.
     :ivar tasks: where they ran in the last run.
@@ -86,6 +87,7 @@ class CaseResult:
     traffic: NetworkTraffic = field(default_factory=NetworkTraffic)
     readings: NodeReadings = field(default_factory=NodeReadings)
     hosts: dict[str, dict[str, str]] = field(default_factory=dict)
+    variables: set[Variables] = field(default_factory=set)
     tasks: list[TaskReport] = field(default_factory=list)
     confirmed: dict[str, bool] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
@@ -275,6 +277,10 @@ def _of_task(session, task, result: str, measured: CaseResult) -> dict:
             host: {name: vars(one) for name, one in found.items()} for host, found in moved.items()
         }
     fields |= _readings(measured.readings)
+    if measured.variables:
+        own = load.YIELDING.items() if measured.shared else ()
+        found = merged(measured.variables).items()
+        fields["variables"] = dict(one for one in found if one not in own)
     if measured.topology:
         fields["topology"] = measured.topology
     error = task.exc_info[1]

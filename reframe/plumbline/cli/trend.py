@@ -24,7 +24,9 @@ from plumbline.core.text import fill, pluralize, shorten, table_lines
 
 _HEADS = ("kind", "since", "found", "state", "size", "95 % interval")
 #: A cause lists at most so many of its figures, and of its nodes.
-_MAX_FIGURES, _MAX_NODES = 12, 8
+_MAX_FIGURES, _MAX_NODES, _MAX_VARIABLES = 12, 8, 8
+#: Records are read of so many causes, the most important ones.
+_MAX_READ = 20
 
 
 @click.command()
@@ -107,7 +109,12 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
     grouped = causes.of(rows, failing, series, waived)
     entries, form = _entries(grouped), form or ("json" if file else "text")
     columns = [*listing.ChangeRow.__dataclass_fields__, "cause", "waiver"]
-    write(formats.as_rows(form, columns, entries, lambda: _text(grouped, found.judged)), output)
+
+    def text() -> str:
+        changed = {} if file else _variables(grouped[:_MAX_READ], source)
+        return _text(grouped, found.judged, changed)
+
+    write(formats.as_rows(form, columns, entries, text), output)
     if suspects:
         for name, first, last in found.outliers:
             nights = f"night {first}" if first == last else f"nights {first} to {last}"
@@ -136,11 +143,37 @@ def _entries(causes: list) -> list[dict]:
     ]
 
 
-def _text(causes: list, judged: int) -> str:
+def _variables(causes: list, source: Path | None) -> dict[int, str]:
+    """Return the tuning variables that changed with a cause, by the id() of the cause."""
+    from plumbline.analysis.compare import hostfacts
+    from plumbline.history.history import History
+    from plumbline.history.series import Selection
+
+    changed = {}
+    with History(source) as history:
+        for cause in [] if history.from_csv else causes:
+            first = _first(cause)
+            key, sides = cause.keys[first.series], (first.before, first.after)
+            if first.before:
+                of_cause = Selection(
+                    key.system, key.partition, key.environment, key.check, node=key.node,
+                    sessions=sides,
+                )  # fmt: skip
+                found = hostfacts.differences(history.records(of_cause), {sides[0]}, {sides[1]})
+                changed[id(cause)] = shorten(map(str, found.variables), _MAX_VARIABLES)
+    return changed
+
+
+def _first(cause):
+    """Return the earliest finding of a cause."""
+    return min(cause.rows, key=lambda row: row.start)
+
+
+def _text(causes: list, judged: int, changed: dict[int, str]) -> str:
     head, body = table_lines(map(_cells, causes), _HEADS)
     lines = head if causes else []
     for cause, row in zip(causes, body, strict=True):
-        lines += ["", fill(cause.title), *row, *_details(cause)]
+        lines += ["", fill(cause.title), *row, *_details(cause, changed.get(id(cause), ""))]
     count = pluralize(sum(len(cause.rows) for cause in causes), "change")
     if causes:
         lines.append("")
@@ -161,16 +194,17 @@ def _cells(cause) -> list[str]:
     ]
 
 
-def _details(cause) -> list[str]:
+def _details(cause, changed: str) -> list[str]:
     """Return lines with the figures of a cause, the nodes that explain it, the sessions on both
-    sides of it, the builds, if they differ, and the waivers."""
-    first = min(cause.rows, key=lambda row: row.start)
+    sides of it, the builds and variables that differ, and the waivers."""
+    first = _first(cause)
     more = cause.rows[1:] and [f"{cause.figure(row)} {row.size:+.1%}" for row in cause.rows]
     details = {
         "": shorten(more or [cause.figure(cause.first)], _MAX_FIGURES),
         "on ": shorten(cause.nodes, _MAX_NODES),
         "between ": f"{first.before} and {first.after}" if first.before else "",
         "build ": first.build,
+        "variables: ": changed,
         "above its ceiling: ": "the measurement is wrong, the machine is not better"
         if first.above_ceiling
         else "",

@@ -83,9 +83,8 @@ _SHAPE = json.dumps(
 
 #: Other fields, which DuckDB need not parse.
 _UNUSED: Any = {
-    **dict.fromkeys(
-        ("hosts", "network", "devices", "processors", "tasks", "tags", "extras", "warnings"), True
-    ),
+    **dict.fromkeys(("hosts", "variables", "network", "devices", "processors"), True),
+    **dict.fromkeys(("tasks", "tags", "extras", "warnings"), True),
     "foms": {"__all__": {"summary", "others", "statistic", "reason", "headline", "tolerance"}},
 }
 

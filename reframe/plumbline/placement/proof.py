@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from plumbline.core.errors import Coded
 from plumbline.core.text import shorten
+from plumbline.placement.binding import overruled
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import MIG, cpus_of_list, ranges_of_list
 
@@ -18,6 +20,12 @@ OTHER_MPI = "the launcher or its PMI (srun's --mpi) does not belong to the progr
 #: Possible causes of missing or single tasks, as messages have them.
 ALONE = f"each task runs alone: {OTHER_MPI}"
 TASK_ENDED = "a task ended before it reported itself"
+
+#: Variables with their values.
+Variables = frozenset[tuple[str, str]]
+
+#: In place of the value of a variable that is not set.
+NOT_SET = "unset"
 
 #: Characters of a line that a message quotes.
 QUOTED = 300
@@ -111,6 +119,31 @@ def host_facts(stderr: str) -> dict[str, dict[str, str]]:
             host, fact, value = words
             facts.setdefault(host, {})[fact] = value
     return facts
+
+
+def variables(stderr: str, jobid: str) -> set[Variables]:
+    """Return the different sets of variables with which tasks tune libraries, without those that
+    Plumbline sets; none if no task reported them. In paths, the job's number is ``JOBID``."""
+    found: dict[str, set[tuple[str, str]]] = {}
+    number = re.compile(rf"(?<![0-9A-Za-z]){re.escape(jobid)}(?![0-9A-Za-z])")
+    for line in lines_by_word(stderr).get("plumbline-variable", ()):
+        _, rank, name, value = [*line.split(" ", 3), "", "", ""][:4]
+        of_task = found.setdefault(rank, set())
+        if value and name not in overruled():
+            of_task.add((name, number.sub("JOBID", value) if jobid and "/" in value else value))
+    return {frozenset(of_task) for of_task in found.values()}
+
+
+def merged(found: Iterable[Variables]) -> dict[str, str]:
+    """Return each variable with its value, or its values if tasks differ."""
+    tasks = [dict(of_task) for of_task in found]
+    merged = {}
+    for name in sorted({name for of_task in tasks for name in of_task}):
+        values = sorted({of_task.get(name, NOT_SET) for of_task in tasks})
+        more = f" and {len(values) - 8} more" if len(values) > 8 else ""
+        listed = " | ".join(values[:8]) + more
+        merged[name] = f"tasks differ: {listed}" if len(values) > 1 else listed
+    return merged
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,33 @@ fi 2>/dev/null
 own_gpus=${own_gpus#,}
 printf 'plumbline-task %s %s %s %s %s %s %s %s\n' "$rank" "$host" "$cpus" "${mems:-?}" "$given" \
     "${visible:-none}" "${place:-?}" "${own_gpus:--}" >&2
+# What tunes the libraries below the program, as it gets it: of the first tasks, which may differ, and
+# of one on each node. Not what a launcher gives to a rank, a node or a job, or places tasks with, nor
+# what may be secret. A launcher may mix the texts of tasks that print more than 4096 bytes.
+if [ "$sample" = 0 ] && { [ "${place:-0}" = 0 ] || [ "$rank" -lt 256 ]; }; then
+    awk -v report="plumbline-variable $rank" 'BEGIN {
+        for (name in ENVIRON) {
+            if (ENVIRON[name] == "" || name !~ "^(UCX|UCC|HCOLL|SHARP|FI|CXI|PSM[23]|HFI|IPATH|MLX[45]" \
+                "|RDMAV|IBV|OMPI_MCA|PMIX_MCA|MPICH|MPIR_CVAR|MPIR_PARAM|ROMIO|I_MPI|MV2|MVP|PAMI|NCCL" \
+                "|RCCL|MSCCL|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|MALLOC|HUGETLB|CUDA|HSA|HIP|ROC|GPU_MAX)_" \
+                "|^(GLIBC_TUNABLES|LD_PRELOAD|AMD_DIRECT_DISPATCH|SLURM_[CG]PU_FREQ(_REQ)?)$" ||
+                name ~ "^OMPI_MCA_(ess|orte|rmaps|hwloc|initial_wdir|num_procs|cpu_type)" \
+                "|^I_MPI_(HYDRA|INFO|INTERNAL|PIN|RETURN)|INTERFACE_HOSTNAME$|_COMM_WORLD_|_UUID$" \
+                "|_PID_BASE$|^NCCL_(COMM_|HOST)ID$|TOKEN|SECRET|PASSW|_KEY$") continue
+            for (at = ++count; at > 1 && names[at - 1] > name; at--) names[at] = names[at - 1]
+            names[at] = name
+        }
+        print report
+        for (at = 1; at <= count; at++) {
+            value = ENVIRON[names[at]]
+            gsub(/[\r\n]+/, " ", value)
+            if (length(value) > 200) value = substr(value, 1, 200) "... (" length(value) " characters)"
+            line = report " " names[at] " " value
+            if ((size += length(line)) > 3500) { print report, "(more)", count - at + 1; exit }
+            print line
+        }
+    }' >&2 2>/dev/null
+fi
 # One task reports the node; each task if the local rank is not known.
 if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
     packages='' cores='' domains=''

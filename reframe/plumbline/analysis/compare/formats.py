@@ -169,6 +169,7 @@ def _change_tables(around: Surroundings | None) -> list[tuple[list[str], list[li
         "host facts of nodes that ran on both sides": around.hosts,
         "host facts that only new nodes have": around.elsewhere,
         "builds": around.builds,
+        "tuning variables": around.variables,
     }
     return [
         ([title, "before", "after", "where"], [_change_cells(change) for change in changes])
@@ -189,7 +190,7 @@ def short_hashes(text: str) -> str:
 
 
 def _host_lines(around: Surroundings | None) -> list[str]:
-    """Return printable lines with new and gone nodes, or that nothing changed."""
+    """Return printable lines with new and gone nodes, and on what did not change."""
     if around is None:
         return []
     nodes = {"new": around.new_nodes, "gone": around.gone_nodes}
@@ -204,6 +205,12 @@ def _host_lines(around: Surroundings | None) -> list[str]:
             f"sides"
             if around.known
             else "no node has host facts on both sides"
+        )
+    if not around.variables:
+        lines.append(
+            f"tuning variables of {pluralize(around.tuned, 'test case')} are the same on both sides"
+            if around.tuned
+            else "no test case has its tuning variables in records of both sides"
         )
     return [printable(line) for line in lines]
 

@@ -1,5 +1,5 @@
 """What the card of a change has beside its size: the command that compares both sides of it, and
-the builds and host facts that changed in the same night."""
+the builds, variables and host facts that changed in the same night."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProposedComparison:
 class Facts:
     """What changed between the last session before a change and the first with it.
 
-    :ivar changes: of the build of the check, and of the nodes that it used.
+    :ivar changes: of the build of the check and its variables, and of the nodes that it used.
     :ivar known: whether the records have facts that can be compared.
     """
 
@@ -119,9 +119,10 @@ class Around:
         nodes = {
             node for key in keys for node in ([key.node] if key.node else used.get(key.case, ()))
         }
-        builds = [fact for fact in found.builds if any(_is_of(fact, key) for key in keys)]
+        own = [fact for fact in (*found.builds, *found.variables)
+               if any(_is_of(fact, key) for key in keys)]  # fmt: skip
         hosts = [change for change in (*found.hosts, *found.elsewhere) if nodes & {*change.where}]
-        return Facts([*builds, *hosts], bool(found.known or found.any))
+        return Facts([*own, *hosts], bool(found.known or found.any))
 
     def _differences(self, before: str, after: str) -> tuple[Surroundings, dict[CaseId, set[str]]]:
         """Return what differs between two sessions, and the nodes of each case of the second."""
@@ -140,7 +141,7 @@ class Around:
 
 
 def _is_of(change: HostChange, key: Key) -> bool:
-    """Return whether a fact is of the build of a series' test case."""
+    """Return whether a fact is of the build, or a variable, of a series' test case."""
     case = f"{key.check} @{key.system}:{key.partition}"
     return f" @{key.environment}: " in change.what and case in map(base_name, change.where)
 

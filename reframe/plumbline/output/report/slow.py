@@ -347,8 +347,8 @@ def _changed(
         records = [record for record in history.records(both) if one.node in record.hosts]
         differ = hostfacts.differences(records, {*old}, {*new})
         found.append((old[0], new[0],
-                      [fact for fact in (*differ.builds, *differ.hosts)
-                       if fact in differ.builds or one.node in fact.where]))  # fmt: skip
+                      [*differ.builds, *differ.variables,
+                       *(fact for fact in differ.hosts if one.node in fact.where)]))  # fmt: skip
     return found
 
 

@@ -81,6 +81,11 @@ def by_facts(hosts: dict[str, dict[str, str]]) -> list[tuple[list[str], Markup]]
     return [(nodes, _facts(facts)) for facts, nodes in found.items()]
 
 
+def variables(values: dict[str, str]) -> Markup:
+    """Return the variables of a record as HTML."""
+    return _facts(tuple(values.items()))
+
+
 @functools.lru_cache(1 << 12)
 def _facts(facts: tuple[tuple[str, str], ...]) -> Markup:
     listed = sorted(facts, key=lambda fact: fact[0].lower())
