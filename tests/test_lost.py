@@ -661,11 +661,11 @@ def test_variables_that_overrule_a_submission_are_unset(monkeypatch):
     for name in ("cancel", "submit", "emit_preamble"):
         monkeypatch.setattr(LsfJobScheduler, name, getattr(LsfJobScheduler, name))
     monkeypatch.setattr(Job, "cancel", Job.cancel)
-    for variable in ("SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET", "SLURM_CONF"):
+    for variable in ("SLURM_CLUSTERS", "SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET", "SLURM_CONF"):
         monkeypatch.setenv(variable, "x")
     lost.watch()
     assert "SLURM_CONF" in os.environ
-    assert not {"SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET"} & {*os.environ}
+    assert not {"SLURM_CLUSTERS", "SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET"} & {*os.environ}
 
 
 def test_a_job_that_was_cancelled_here_is_not_lost(tmp_path: Path, monkeypatch):

@@ -73,7 +73,7 @@ _WAITS_IN_LSF = frozenset({"PEND", "PSUSP"})
 #: number of a job, which then runs without its session: sbatch(1), "INPUT ENVIRONMENT VARIABLES"
 #: (ReFrame unsets those that begin with SBATCH_); qsub(1B); IBM Spectrum LSF 10.1, "Environment
 #: variable reference".
-_OF_SUBMISSIONS = ("SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET")
+_OF_SUBMISSIONS = ("SLURM_CLUSTERS", "SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET")
 
 #: What schedulers do not do in this session, a line each.
 notes: list[str] = []
