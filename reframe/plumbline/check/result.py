@@ -278,7 +278,7 @@ def _of_task(session, task, result: str, measured: CaseResult) -> dict:
         }
     fields |= _readings(measured.readings)
     if measured.variables:
-        own = load.YIELDING.items() if measured.shared else ()
+        own = host_load.YIELDING.items() if measured.shared else ()
         found = merged(measured.variables).items()
         fields["variables"] = dict(one for one in found if one not in own)
     if measured.topology:
