@@ -157,7 +157,7 @@ OPTIONS = [
      "-N 1 --tasks-per-node=2 --exclusive -o mpibind=off -o cpu-affinity=map:48;56 "
      "-o gpu-affinity=off"),
     ("flux-run", "tioga", "all-gpus", "", {},
-     "-N 1 --tasks-per-node=8 --exclusive -o mpibind=off "
+     "-N 1 --tasks-per-node=8 --exclusive --env=-ROCR_VISIBLE_DEVICES -o mpibind=off "
      "-o cpu-affinity=map:48-55;56-63;16-23;24-31;0-7;8-15;32-39;40-47 "
      "-o gpu-affinity=map:0;1;2;3;4;5;6;7"),
 ]  # fmt: skip

@@ -251,6 +251,13 @@ PLACED = [
 ]  # fmt: skip
 
 
+def test_flux_removes_a_variable_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROCR_VISIBLE_DEVICES", "ROCR_OTHER"):
+        monkeypatch.setenv(name, "0")
+    launched("flux tioga 1 1", f"-N 1 --env=-ROCR_VISIBLE_DEVICES {_OFF} -o cpu-affinity=map:1")
+    assert "ROCR_VISIBLE_DEVICES" not in os.environ and os.environ["ROCR_OTHER"] == "0"
+
+
 def launched(where: str, options: str, **record: object) -> tuple[launch.Step, Job]:
     """Call a launcher in a job, which ``where`` describes: launcher, system, nodes, slots."""
     launcher, system, count, slots = where.split()
@@ -345,7 +352,7 @@ REFUSED = {
     "aprun cielo 1 1": ["--nosuch", "-n x", "-n 17 -N 17", "-n 99", "-cc 77", "-cc left", "-n 1"],
     "flux tioga 2 1": ["--nosuch", f"-N x {_OFF}", f"-N 3 {_OFF}", "-N 1 -x",
                        f"-N 1 --tasks-per-node=65 {_OFF}", "-N 1 -o mpibind=off",
-                       f"-N 1 -o cpu-affinity=left {_OFF}"],
+                       f"-N 1 -o cpu-affinity=left {_OFF}", f"-N 1 --env=ROCR* {_OFF}"],
 }  # fmt: skip
 
 

@@ -255,9 +255,13 @@ def _flux_ranks(task: Task) -> dict[str, object]:
 def flux_run(words: list[str], job: Job) -> Step:
     """flux-run(1) and flux-shell-options(7) of flux-core, with the nodes of the job to itself, and
     without the site's mpibind plugin, which would take the place of both affinities."""
-    options, command = read(words, "-N= --tasks-per-node= -x|--exclusive -o=", "flux-run")
+    options, command = read(words, "-N= --tasks-per-node= -x|--exclusive --env= -o=", "flux-run")
     nodes, most = options.number("N", 1), options.number("tasks-per-node", 1)
     shell = options.pairs("o")
+    for rule in options.all("env"):
+        if not re.fullmatch(r"-\w+", rule):
+            raise Refused(f"flux-run: --env={rule}: no stand-in")
+        os.environ.pop(rule[1:], None)
     if "exclusive" not in options or shell.get("mpibind") != "off":
         raise Refused("flux-run: shared nodes, or mpibind: no stand-in")
     if nodes > len(job.nodes) or not 0 < most <= len(job.cores):

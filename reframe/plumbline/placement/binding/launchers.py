@@ -329,8 +329,11 @@ def _flux(layout: Layout, _: Topology | None) -> Binding:
     gpus = f"map:{';'.join(gpu_of_each(tasks))}" if layout.own_gpus else "off"
     cpus = ";".join(cpu_list(task.cpus) for task in tasks)
     size = ("-N", str(layout.num_nodes), f"--tasks-per-node={len(tasks)}", "--exclusive")
+    # Flux's own choice is in CUDA_VISIBLE_DEVICES (gpubind.c), which HIP counts in what that of the
+    # environment leaves.
+    env = ("--env=-ROCR_VISIBLE_DEVICES",) if layout.own_gpus else ()
     shell = ("mpibind=off", f"cpu-affinity=map:{cpus}", f"gpu-affinity={gpus}")
-    return Binding((*size, *(word for option in shell for word in ("-o", option))))
+    return Binding((*size, *env, *(word for option in shell for word in ("-o", option))))
 
 
 # -- all -----------------------------------------------------------------------------------------
