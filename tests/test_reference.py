@@ -560,6 +560,27 @@ def test_a_part_of_a_gpu_is_not_compared_with_a_whole_one(folder: Path) -> None:
     assert (decided(baseline), decided(baseline, part)) == (("s",), ("p",))
 
 
+def test_the_peak_of_a_gpu_caps_its_parts(folder: Path) -> None:
+    """But not what two parts of one GPU exchange, and a part may be quicker than the whole."""
+    conditions = {**CASE.conditions, "gpu_mode": "CPX/NPS4"}
+    part = dataclasses.replace(CASE, conditions=conditions, placement="per-gpu")
+    pair = dataclasses.replace(part, placement="gpu-a")
+    all_of_a_node = dataclasses.replace(part, placement="gpus-on-node")
+    peak = {"id": "w", "kind": "peak", "value": "200"}
+    known = references(folder, peak)
+    capped = [known.ceiling(case, "bandwidth", None) for case in (part, pair, all_of_a_node)]
+    assert [cap and cap.row for cap in capped] == ["w", None, None]
+    # That of the part itself, if it is lower.
+    of_part = {"id": "p", "kind": "peak", "value": "50", "conditions": "gpu_mode=CPX/NPS4"}
+    both = references(folder, peak, of_part)
+    assert [both.ceiling(case, "bandwidth", None).row for case in (part, pair)] == ["p", "p"]
+    whole = dataclasses.replace(part, conditions=CASE.conditions)
+    assert both.ceiling(whole, "bandwidth", None).row == "w"
+    quick = references(folder, {"id": "l", "kind": "peak", "metric": "latency", "unit": "us"})
+    assert quick.ceiling(part, "latency", None) is None
+    assert quick.ceiling(whole, "latency", None).row == "l"
+
+
 def test_a_baseline_bounds_only_the_variant_that_it_was_measured_under(folder: Path) -> None:
     variant = dataclasses.replace(CASE, conditions={**CASE.conditions, "variant": "tm-off"})
     site = {"source": "site", "id": "s"}

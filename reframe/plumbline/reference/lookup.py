@@ -336,6 +336,12 @@ class References:
         better = self.rule(fom).better
         found = [Ceiling(self.peak_of(row, fom.unit, better), row.id) for row in peaks]
         found += self._of_links(case, metric, fom.unit)
+        # A part of a GPU has no more than the whole; but two parts of one need no link of GPUs.
+        whole = {key: text for key, text in case.conditions.items() if key != "gpu_mode"}
+        of_pairs = links.applies(("gpu-?", "gpus-on-node"), case.placement)
+        if whole != case.conditions and better == "higher" and not of_pairs:
+            peak = self.ceiling(dataclasses.replace(case, conditions=whole), metric, size)
+            found += [peak] if peak else []
         tightest = max if better == "lower" else min
         return tightest(found, key=lambda peak: (peak.value, peak.row), default=None)
 
