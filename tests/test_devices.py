@@ -15,6 +15,7 @@ from plumbline.check import tasks
 from plumbline.check.outcomes import Refused, Skip
 from plumbline.check.parameters import DEFAULT
 from plumbline.check.placed import Placed
+from plumbline.operate.onboarding import steps
 from plumbline.placement import devices
 from plumbline.placement.binding import BindingError, bind
 from plumbline.placement.placement import lay_out, of_one_node
@@ -202,7 +203,7 @@ def test_partitions_of_amds_gpus(compute, memory, mode, buses: list[str], machin
     assert (extras.get("gpu_mode"), "gpu_memory" in extras) == (mode, mode is None)
     topology = Topology.of_partition(PROCESSOR, found, extras)
     # They can be measured, and not be compared with whole ones.
-    partition = SimpleNamespace(extras=extras, fullname="s:p")
+    partition = SimpleNamespace(extras=extras, fullname="s:p", devices=[])
     (layout, *_), (host,) = lay_out("per-gpu", topology), lay_out("one-core", topology)
     tasks.check_gpus(partition, layout)
     for placed, conditions in ((layout, {"gpu_mode": mode} if mode else {}), (host, {})):
@@ -332,6 +333,39 @@ def test_gpus_whose_tool_fails(name, vendor: str, kind: str, code: int, machine:
     # Without the vendor's tool, nobody measures them.
     (machine / name).unlink()
     assert devices.detect(range(4)) == ([], {}, {})
+
+
+@pytest.mark.parametrize(("kind", "found"), [("0x038000", True), ("0x030000", False)])
+def test_intels_gpus_are_visible_and_not_supported(
+    kind: str, found: bool, machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of Aurora's nodes are displays without VGA; one with VGA is in a processor."""
+    monkeypatch.setenv("PATH", str(machine))
+    for bus in ("0000:18", "0000:2a"):
+        folder = machine / "pci" / f"{bus}:00.0"
+        folder.mkdir(exist_ok=True)
+        (folder / "vendor").write_text("0x8086\n")
+        (folder / "class").write_text(f"{kind}\n")
+    seen, extras, _ = devices.detect(range(4))
+    assert seen == [{"type": "gpu", "arch": "intel", "num_devices": 2}] * found
+    if not found:
+        return
+    topology = Topology.of_partition(PROCESSOR, seen, extras)
+    partition = SimpleNamespace(
+        extras={**extras, "detect": True}, fullname="s:p", devices=[SimpleNamespace(info=seen[0])],
+        processor=SimpleNamespace(info=PROCESSOR),
+    )  # fmt: skip
+    # Cases on the CPUs run; the others are skipped, with the reason, as no tool has failed.
+    (gpu, _), (host,) = lay_out("per-gpu", topology), lay_out("one-core", topology)
+    tasks.check_gpus(partition, host)
+    check = Mock(current_partition=partition, layout=gpu)
+    check.skip_case = lambda reason, code: Placed.skip_case(check, reason, code)
+    with pytest.raises(Skip) as end:
+        Placed.arrange(check)
+    assert end.value.code == "placement.gpu-not-supported"
+    # There is one thing to know about them.
+    (item,) = steps._of_gpus({"devices": seen, "extras": extras})
+    assert "[placement.gpu-not-supported]" in item
 
 
 @pytest.mark.parametrize(

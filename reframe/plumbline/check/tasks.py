@@ -15,7 +15,7 @@ from plumbline.check import rotation
 from plumbline.check.job_output import last_line
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
-from plumbline.placement.topology import MIG, PlacementError, Topology
+from plumbline.placement.topology import INTEL, MIG, PlacementError, Topology
 from plumbline.software import providers
 
 #: Fails a job whose modules are not loaded.
@@ -67,10 +67,15 @@ def check_nodes(partition, layout: Layout, program: str) -> None:
 
 
 def check_gpus(partition, layout: Layout) -> None:
-    """Check that a partition's GPUs are whole, or parts that a layout can use.
+    """Check that a partition's GPUs are whole, or parts that a layout can use, and supported.
 
     :raises PlacementError: if they are not.
     """
+    if layout.tasks[0].gpus and any(gpu.info.get("arch") == INTEL for gpu in partition.devices):
+        raise PlacementError(
+            f"the GPUs of {partition.fullname} are Intel's, which Plumbline does not support",
+            code="placement.gpu-not-supported",
+        )
     if MIG in gpu_mode_of(partition, layout):
         raise PlacementError(
             f"the GPUs of {partition.fullname} are divided into instances (MIG), of which a "

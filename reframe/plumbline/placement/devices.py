@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from plumbline.core.process import capture
 from plumbline.placement.readings import amd_smi_entries, part, read_json
-from plumbline.placement.topology import MIG, cpus_of_list, gpu_mode
+from plumbline.placement.topology import INTEL, MIG, cpus_of_list, gpu_mode
 
 #: What nvidia-smi(1) is asked for by "--query-gpu". A name may have commas, so it is the last.
 _FIELDS = ("pci.bus_id", "compute_cap", "mig.mode.current", "memory.total", "name")
@@ -24,9 +24,9 @@ _NEWER = ((), ("compute_cap",), ("compute_cap", "mig.mode.current"))
 _PCI = Path("/sys/bus/pci/devices")
 _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
-#: PCI vendor -> the programs that list its GPUs. Start of the PCI class of displays, and of
-#: accelerators such as MI300 (``linux/pci_ids.h``, PCI Code and ID Assignment).
-_TOOLS = {"0x10de": ("nvidia-smi",), "0x1002": ("rocm-smi", "amd-smi")}
+#: PCI vendor -> the programs that list its GPUs; Intel's are not supported. Start of the PCI class
+#: of displays, and of accelerators such as MI300 (``linux/pci_ids.h``, PCI Code and ID Assignment).
+_TOOLS = {"0x10de": ("nvidia-smi",), "0x1002": ("rocm-smi", "amd-smi"), "0x8086": ()}
 _GPU_CLASSES = ("0x03", "0x12")
 
 #: Links between two GPUs, the nearest first: legend of ``nvidia-smi topo -m``. Before them come
@@ -78,15 +78,17 @@ def _on_bus(usable: set[int]) -> Gpus:
     are not given to this process. Cases that need them have a reason not to run then; without
     these devices, the node would be one that has no GPUs, and have no such cases."""
     for vendor, tools in _TOOLS.items():
-        if not any(map(shutil.which, tools)):
+        if tools and not any(map(shutil.which, tools)):
             continue
+        # Intel's with VGA are in the processor; those for data centers are other displays.
+        arch, classes = ("", _GPU_CLASSES) if tools else (INTEL, ("0x0380",))
         buses = sorted(
             file.parent.name
             for file in _PCI.glob("*/vendor")
-            if _read(file) == vendor and _read(file.with_name("class")).startswith(_GPU_CLASSES)
+            if _read(file) == vendor and _read(file.with_name("class")).startswith(classes)
         )
         if buses:
-            return _found([("", "")] * len(buses), _extras(buses, [0], usable), [], "")
+            return _found([(arch, "")] * len(buses), _extras(buses, [0], usable), [], "")
     return Gpus([], {}, {})
 
 

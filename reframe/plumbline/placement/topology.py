@@ -160,6 +160,9 @@ class Topology:
 _VENDORS = {"sm_": "cuda", "gfx": "rocm"}
 
 
+#: The architecture of Intel's GPUs in a system file: all of them, as none is measured.
+INTEL = "intel"
+
 #: The mode of NVIDIA's GPUs that are divided into instances, as a process sees at most one.
 MIG = "MIG"
 

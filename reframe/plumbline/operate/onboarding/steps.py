@@ -14,7 +14,7 @@ from plumbline.check import record, session_files
 from plumbline.core import paths
 from plumbline.core.text import pluralize
 from plumbline.operate.onboarding import probing
-from plumbline.placement.topology import MIG
+from plumbline.placement.topology import INTEL, MIG
 from plumbline.session import plan
 from plumbline.site import inventory
 from plumbline.site.system import MODELS
@@ -99,6 +99,9 @@ def _of_gpus(partition: dict) -> Iterator[str]:
     """Yield what a partition lacks about its GPUs."""
     gpus = [device for device in partition.get("devices", []) if device.get("type") == "gpu"]
     extras = partition.get("extras", {})
+    if any(device.get("arch") == INTEL for device in gpus):
+        yield "devices: Intel's GPUs are not measured [placement.gpu-not-supported]"
+        return
     if MIG in extras.get("gpu_mode", ""):
         yield (
             "extras.gpu_mode: the GPUs are divided into instances (MIG), so none is measured: "
