@@ -576,6 +576,24 @@ def test_a_csv_of_the_history_is_read_too(lab: Lab, tmp_path: Path):
 ADDRESS = "net.eth0.address"
 
 
+GPU = "gpu.0000:83:00.0"
+
+
+def test_what_a_gpu_does_not_show_is_no_change(lab: Lab):
+    """By an older driver or version of Plumbline, or a newer driver. A GPU that is lost is one."""
+    for day in range(1, 11):
+        late = day > 5
+        facts = {f"{GPU}.ecc": "Disabled" if late else "Enabled", f"{GPU}.power_limit": "700"}
+        facts[f"{GPU}.compute_mode" if late else f"{GPU}.application_clock"] = "Default"
+        lost = {"gpu.0000:84:00.0.ecc": "Enabled"} if not late else {}
+        hosts = {"n1": HOSTS | facts | lost}
+        lab.session(day, {"foms": [fom(lab.noisy(1000))], "hosts": hosts, "nodes": ["n1"]})
+    found = lab.json()["surroundings"]["hosts"]
+    assert {(change["what"], change["before"], change["after"]) for change in found} == {
+        (f"{GPU}.ecc", "Enabled", "Disabled"), ("gpu.0000:84:00.0.ecc", "Enabled", ""),
+    }  # fmt: skip
+
+
 def test_host_facts_and_builds_are_compared(lab: Lab):
     """A node with another address is another node. A new node's is no change, nor is one that was
     not recorded before."""

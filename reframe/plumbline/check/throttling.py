@@ -31,6 +31,13 @@ def word(vendor: str, warmups: int) -> list[str]:
     return [f"PLUMBLINE_DEVICES={vendor}:{warmups}"] if vendor else []
 
 
+def unknown(fact: str, facts: Mapping[str, str]) -> bool:
+    """Return whether a fact is missing only because the GPU does not show it: other facts of the
+    GPU are there. An older driver, or a version of Plumbline that did not read it, is no change."""
+    gpu = fact.rpartition(".")[0] + "."
+    return fact.startswith(FACT) and fact not in facts and any(f.startswith(gpu) for f in facts)
+
+
 @dataclass(frozen=True)
 class Device:
     """A GPU during all runs of a test case.

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from plumbline.check import throttling
 from plumbline.check.record import Record
 from plumbline.placement.proof import NOT_SET
 
@@ -117,6 +118,8 @@ def _on_both(facts: _Facts, missing: str = "") -> Iterator[tuple[str, str, str, 
         for name in before.keys() | after.keys():
             # An earlier version did not record it.
             if name.endswith(_OWN) and not (name in before and name in after):
+                continue
+            if throttling.unknown(name, before) or throttling.unknown(name, after):
                 continue
             yield f"{prefix}{name}", before.get(name, missing), after.get(name, missing), place
 

@@ -91,7 +91,8 @@ def _of_kind(
         texts = {node: facts.get(fact, "") for node, facts in reported.items()}
         peers = {
             node: text for node, text in texts.items()
-            if not any(matches(pattern, f"{name}={text or 'missing'}") for pattern in accepted)
+            if not throttling.unknown(fact, reported[node])
+            and not any(matches(pattern, f"{name}={text or 'missing'}") for pattern in accepted)
         }  # fmt: skip
         value, count = next(iter(Counter(peers.values()).most_common(1)), ("", 0))
         works = not fact.endswith(".state") or value in network.UP
