@@ -1230,6 +1230,7 @@ def test_a_session_in_the_future_is_not_the_last_night(tmp_path):
 NETWORK = {"net.fab0.mtu": "9000", "net.fab0.speed": "200000", "net.fab0.state": "up",
            "net.eth1.mtu": "1500", "net.eth1.state": "down", "kernel": "5.14",
            "gpu.0000:83:00.0.power_limit": "700", "gpu.0000:83:00.0.firmware": "96.00",
+           "gpu.0000:83:00.0.compute_mode": "Default",
            "cpu.max_frequency": "3500000", "cpu.quota": "none"}  # fmt: skip
 
 
@@ -1239,9 +1240,13 @@ NETWORK = {"net.fab0.mtu": "9000", "net.fab0.speed": "200000", "net.fab0.state":
     ({fact: None for fact in NETWORK if "fab0" in fact}, True),
     ({"gpu.0000:83:00.0.power_limit": "500"}, True),
     # One of its GPUs is lost.
-    ({"gpu.0000:83:00.0.power_limit": None, "gpu.0000:84:00.0.ecc": "Enabled"}, True),
+    ({"gpu.0000:83:00.0.power_limit": None, "gpu.0000:83:00.0.compute_mode": None,
+      "gpu.0000:84:00.0.ecc": "Enabled"}, True),
+    ({"gpu.0000:83:00.0.compute_mode": "Exclusive_Process"}, True),
+    # Its driver is older and does not print it.
+    ({"gpu.0000:83:00.0.compute_mode": None}, False),
     # No case on GPUs ran there.
-    ({"gpu.0000:83:00.0.power_limit": None, "gpu.0000:83:00.0.firmware": None}, False),
+    ({fact: None for fact in NETWORK if "gpu" in fact}, False),
     ({"cpu.max_frequency": "2000000"}, True),
     ({"cpu.quota": "50 %"}, True),
     # A GPU that was replaced.
@@ -1266,7 +1271,7 @@ def test_a_node_whose_interfaces_are_not_set_as_those_of_its_peers(
     assert found == [("setting", "n003", False)] * flagged
     assert done.code == flagged, done.output
     text = command("--from", tmp_path).out
-    assert any(name in text for name in ("fab0.", "power_limit", "cpu.")) == flagged
+    assert any(name in text for name in ("fab0.", "gpu.0000:83", "cpu.")) == flagged
     if changed == {"net.fab0.mtu": "576"}:
         assert prints(text, shown("network.md", "fab0.mtu is 576")), text
     assert max(map(len, text.splitlines())) <= WIDTH

@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, STANDINS
+from plumbline.check import outcomes, reading
+from plumbline.check.samples import Run, RunEnd
 from plumbline.check.throttling import NodeReadings
 from plumbline.placement import binding, proof
+from plumbline.placement.placement import lay_out
 from plumbline.placement.proof import TaskReport, read_tasks
 from plumbline.placement.readings import PcieLink, read_json
+from plumbline.placement.topology import Core, Topology
 from test_node import SHELLS, Elsewhere
 
 SMI = ROOT / "tests" / "captures" / "smi"
@@ -108,9 +112,18 @@ def test_settings_are_facts_of_the_host() -> None:
         f"gpu.{H200}.power_limit": "700", f"gpu.{H200}.max_clock": "1980",
         f"gpu.{H200}.max_memory_clock": "3201", f"gpu.{H200}.max_link": "gen 5 x16",
         f"gpu.{H200}.ecc": "Enabled", f"gpu.{H200}.firmware": "96.00.A5.00.03",
+        f"gpu.{H200}.default_power_limit": "700", f"gpu.{H200}.compute_mode": "Default",
+        f"gpu.{H200}.persistence": "Enabled", f"gpu.{H200}.row_remapping_pending": "No",
+        f"gpu.{H200}.uncorrected_errors": "0",
     }  # fmt: skip
     # What a GPU does not have is no fact.
     assert "gpu.0000:0c:00.0.ecc" not in nvidia("rtx2080_595").facts("n1")
+    assert nvidia("rtx2080_595").facts("n1")["gpu.0000:0c:00.0.persistence"] == "Disabled"
+    # Drivers before 590 print them.
+    clocks = {"clocks_applications_graphics": "1095 MHz", "clocks_applications_memory": "1593 MHz"}
+    locked = nvidia(before=clocks, load=clocks, after=clocks).facts("n1")
+    assert locked[f"gpu.{H200}.application_clock"] == "1095"
+    assert locked[f"gpu.{H200}.application_memory_clock"] == "1593"
 
 
 def test_the_record_has_what_was_read() -> None:
@@ -118,7 +131,50 @@ def test_the_record_has_what_was_read() -> None:
     assert recorded[H200].recorded() == {
         "throttled": ["hw-thermal"], "temperature": 52, "clock": 1980, "memory_clock": 3201,
         "link": "gen 5 x16", "max_link": "gen 5 x16", "corrected": 0, "uncorrected": 0,
+        "faults": [],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("moment, cells, faults", [
+    ("after", {"remapped_rows_failure": "Yes"}, ["row-remapping-failed"]),
+    ("before", {"retired_pages_pending": "Yes"}, ["page-retirement-pending"]),
+    ("load", {"gpu_recovery_action": "Reset"}, ["recovery-reset"]),
+    ("after", {"gpu_recovery_action": "Drain and Reset"}, ["recovery-drain-and-reset"]),
+    # It changes neither results nor speed until the GPU is reset, so it is a fact alone.
+    ("after", {"remapped_rows_pending": "Yes"}, []),
+    # What is unknown, or cannot be read, is no fault.
+    ("after", {"remapped_rows_failure": "[Unknown Error]", "gpu_recovery_action": "[N/A]"}, []),
+    ("after", {"remapped_rows_failure": "[GPU requires reset]", "gpu_recovery_action": "N/A"}, []),
+])  # fmt: skip
+def test_a_gpu_that_needs_a_repair(moment: str, cells: dict[str, str], faults: list[str]) -> None:
+    found = nvidia(**{moment: cells})
+    assert codes(found) == (["device.needs-repair"] if faults else [])
+    assert found.devices("n1")[H200].recorded()["faults"] == faults
+    pending = found.facts("n1")[f"gpu.{H200}.row_remapping_pending"]
+    assert pending == cells.get("remapped_rows_pending", "No")
+
+
+def test_whether_it_needs_a_repair_may_be_unknown() -> None:
+    """In MIG mode, or by an older driver: an empty list would say that it needs none."""
+    columns = ("remapped_rows_failure", "retired_pages_pending", "gpu_recovery_action")
+    cells = dict.fromkeys(columns, "[N/A]")
+    found = nvidia(before=cells, load=cells, after=cells)
+    assert codes(found) == []
+    assert "faults" not in found.devices("n1")[H200].recorded()
+
+
+@pytest.mark.parametrize("mode, names", [
+    ("Exclusive_Process", [H200, "Exclusive_Process"]), ("Prohibited", [H200, "Prohibited"]),
+    ("Default", []), ("[N/A]", []),
+])  # fmt: skip
+def test_a_failed_run_shows_a_gpu_that_is_not_for_all(mode: str, names: list[str]) -> None:
+    """The second process on the GPU, or the first one, fails without another word about it."""
+    (layout,) = lay_out("one-core", Topology((Core((0,), 0, 0),)))
+    text = text_of("nvidia_h200_590_idle.csv", compute_mode=mode)
+    with pytest.raises(outcomes.Invalid) as invalid:
+        reading.check_end(Run(0, layout, "0"), {"0": RunEnd(1, 0, 1)}, reported(text, "after"))
+    assert invalid.value.code == "output.exit-code"
+    assert re.findall(rf"{H200}|Exclusive_Process|Prohibited", str(invalid.value)) == names
 
 
 # -- throttled -------------------------------------------------------------------------------------
@@ -573,7 +629,8 @@ def test_an_older_nvidia_smi_refuses_the_newer_names(node: Node) -> None:
     done = node.run("sh", "0", "PLUMBLINE_DEVICES=cuda:0", "true", STANDIN_OLD="1")
     assert done.returncode == 0 and "valid field" not in done.stderr
     ((first, _),) = of(done.stderr).gpus.values()
-    assert first[H200].reasons == {"idle"}
+    assert first[H200].reasons == {"idle"} and first[H200].settings["compute_mode"] == "Default"
+    assert "remapped_rows" not in done.stderr
 
 
 @pytest.mark.parametrize("tool", ["amd-smi", "rocm-smi", "old rocm-smi"])

@@ -182,7 +182,7 @@ def _task_script(run: Run, command: list[str]) -> list[str]:
     return rest
 
 
-#: The columns that task.sh asks nvidia-smi for.
+#: Most columns that task.sh asks nvidia-smi for.
 _COLUMNS = [
     "pci.bus_id", "vbios_version", "pstate", "temperature.gpu", "temperature.memory", "power.limit",
     *(f"clocks.{which}.{what}" for what in ("sm", "memory") for which in ("current", "max")),

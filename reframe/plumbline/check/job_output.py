@@ -14,7 +14,7 @@ from pathlib import Path
 from reframe.utility import nodelist_abbrev
 
 from plumbline import parse
-from plumbline.check import network, outcomes, samples, states
+from plumbline.check import network, outcomes, samples, states, throttling
 from plumbline.check.parameters import references
 from plumbline.check.result import CaseResult
 from plumbline.check.samples import Run
@@ -175,7 +175,7 @@ def check_end(
     if status := ended[run.name].status:
         raise outcomes.Invalid(
             f"sample {run.name} ended with exit code {status}{last_line(stderr)}"
-            f"{misplaced(run.layout, stderr)}{links()}",
+            f"{misplaced(run.layout, stderr)}{throttling.restricted(stderr)}{links()}",
             code="output.exit-code",
         )
 

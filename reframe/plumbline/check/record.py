@@ -188,6 +188,7 @@ class DeviceRecord(_Model, extra="allow"):
     max_link: Annotated[Text, _about("what the link can be")] = ""
     corrected: Annotated[int, _about("ECC errors during the runs that were corrected")] = 0
     uncorrected: Annotated[int, _about("ECC errors during the runs that were not")] = 0
+    faults: Annotated[list[Name] | None, _about("why it needs a repair; missing if unknown")] = None
 
 
 class ProcessorsRecord(_Model, extra="allow"):

@@ -2,8 +2,8 @@
 
 The task wrapper reads them around each run (``placement/readings.py``). Their settings become facts
 of the host, which peers have in common. A GPU that was throttled, a PCIe link that was slower or
-narrower than it can be, an ECC error that could not be corrected, and CPUs that were too hot are
-warnings: the figures keep their values. Independent of ReFrame.
+narrower than it can be, an ECC error that could not be corrected, a GPU that needs a repair, and
+CPUs that were too hot are warnings: the figures keep their values. Independent of ReFrame.
 """
 
 from __future__ import annotations
@@ -38,6 +38,17 @@ def unknown(fact: str, facts: Mapping[str, str]) -> bool:
     return fact.startswith(FACT) and fact not in facts and any(f.startswith(gpu) for f in facts)
 
 
+def restricted(stderr: str) -> str:
+    """Return, for the end of a message, which GPUs accept one process only, or none."""
+    read = NodeReadings()
+    read.add(stderr, ())
+    facts = ((host, *fact) for host in read.gpus for fact in read.facts(host).items())
+    return "".join(
+        f"; {name} of {host} is {value}" for host, name, value in facts
+        if name.endswith(".compute_mode") and value != "Default"
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Device:
     """A GPU during all runs of a test case.
@@ -48,6 +59,7 @@ class Device:
         ``memory_clock`` likewise.
     :ivar link: the best state of its PCIe link while it worked; ``max_link`` what it can be.
     :ivar corrected: ECC errors during the runs and between them, ``uncorrected`` likewise.
+    :ivar faults: why it needs a reset or a repair.
     """
 
     throttled: dict[str, str] | None
@@ -58,6 +70,7 @@ class Device:
     max_link: PcieLink | None
     corrected: int | None
     uncorrected: int | None
+    faults: list[str] | None
 
     @property
     def narrow(self) -> bool:
@@ -186,11 +199,15 @@ def _of_devices(host: str, devices: Mapping[str, Device]) -> Iterator[Notice]:
                 f"could not be corrected"
             )
             yield Notice(WARNINGS, "device.uncorrected-errors", detail, source="ECC counters")
+        if device.faults:
+            detail = f"{host}: GPU {bus} needs a reset or a repair: {', '.join(device.faults)}"
+            yield Notice(WARNINGS, "device.needs-repair", detail, source="state of the GPU")
 
 
 def _device(every: list[GpuReading]) -> Device:
     """Return what readings of one GPU show. Its counters contain what happened between the runs:
     they are read after each one, but before the first one alone, to call the tool less often."""
+    faults = [gpu.faults for gpu in every if gpu.faults is not None]
     best = [gpu.link for gpu in every if gpu.link and gpu.active]
     return Device(
         _throttled(every),
@@ -206,6 +223,7 @@ def _device(every: list[GpuReading]) -> Device:
         max_link=every[-1].max_link,
         corrected=_growth([gpu.corrected for gpu in every]),
         uncorrected=_growth([gpu.uncorrected for gpu in every]),
+        faults=sorted(frozenset().union(*faults)) if faults else None,
     )
 
 

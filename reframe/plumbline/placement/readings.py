@@ -1,5 +1,5 @@
 """What a node's GPUs and CPUs report of themselves around a run: clocks, throttling, temperature,
-power cap, ECC errors, PCIe link.
+power cap, ECC errors, PCIe link, faults.
 
 The task wrapper passes on what ``nvidia-smi``, ``amd-smi`` and ``rocm-smi`` print. A value that a
 tool does not print (``[N/A]``) is unknown, and so is everything in an output that cannot be read.
@@ -38,6 +38,14 @@ _NVIDIA_COUNTERS = {
     "hw_power_brake_slowdown": "power-brake",
 }
 
+#: Faults of a GPU that needs a repair, and their columns. A pending row remapping is none (NVIDIA
+#: GPU Memory Error Management, "Error Recovery and Response Flags").
+_NVIDIA_FAULTS = {
+    "row-remapping-failed": "remapped_rows.failure",
+    "page-retirement-pending": "retired_pages.pending",
+    "recovery": "gpu_recovery_action",
+}
+
 #: Bits of amdgpu's ``indep_throttle_status``: SMU_THROTTLER_*_BIT in the kernel's amdgpu_smu.h. The
 #: lower ones are limits of power and current, the higher ones those of a platform.
 _AMD = {
@@ -71,7 +79,8 @@ class GpuReading:
     :ivar active: whether it is in a state in which it works, also if it is idle.
     :ivar temperature: of its hottest sensor, in degrees Celsius. :ivar clock: in MHz;
         ``memory_clock`` likewise. :ivar link: the PCIe link as it is, ``max_link`` as it can be.
-    :ivar corrected: ECC errors, ``uncorrected`` likewise.
+    :ivar corrected: ECC errors, ``uncorrected`` likewise. :ivar faults: why it needs a reset or a
+        repair; empty if it needs none.
     :ivar settings: power cap, greatest clocks, ECC mode, firmware: what its peers have in common.
     """
 
@@ -86,6 +95,7 @@ class GpuReading:
     max_link: PcieLink | None = None
     corrected: int | None = None
     uncorrected: int | None = None
+    faults: frozenset[str] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -239,6 +249,12 @@ def _nvidia(cells: dict[str, str], moment: str) -> GpuReading:
         _link(values.get(f"pcie.link.gen.{which}"), values.get(f"pcie.link.width.{which}"))
         for which in ("current", "max")
     )
+    states = _stated({fault: cells.get(column) for fault, column in _NVIDIA_FAULTS.items()})
+    faults = (
+        f"{fault}-{state}".lower().replace(" ", "-").removesuffix("-yes")
+        for fault, state in states.items()
+        if state not in ("No", "None")
+    )
     return GpuReading(
         moment,
         None if bits is None else frozenset(r for bit, r in _NVIDIA.items() if bits & bit),
@@ -253,8 +269,16 @@ def _nvidia(cells: dict[str, str], moment: str) -> GpuReading:
         max_link=most,
         corrected=_count(cells.get("ecc.errors.corrected.volatile.total")),
         uncorrected=_count(cells.get("ecc.errors.uncorrected.volatile.total")),
+        faults=frozenset(faults) if states else None,
         settings=_stated({
             "power_limit": values.get("power.limit"),
+            "default_power_limit": values.get("power.default_limit"),
+            "application_clock": values.get("clocks.applications.graphics"),
+            "application_memory_clock": values.get("clocks.applications.memory"),
+            "compute_mode": cells.get("compute_mode"),
+            "persistence": cells.get("persistence_mode"),
+            "row_remapping_pending": cells.get("remapped_rows.pending"),
+            "uncorrected_errors": values.get("ecc.errors.uncorrected.volatile.total"),
             "max_clock": values.get("clocks.max.sm"),
             "max_memory_clock": values.get("clocks.max.memory"),
             "max_link": most,
@@ -322,6 +346,7 @@ def _of_amd_smi(
             uncorrected=_count(ecc.get("total_uncorrectable_count")),
             settings=_stated({
                 "power_limit": _power_limit(limit),
+                "uncorrected_errors": _number(ecc.get("total_uncorrectable_count")),
                 "max_clock": _number(compute.get("max_clk")),
                 "max_memory_clock": _number(memory.get("max_clk")),
                 "max_link": max_link,

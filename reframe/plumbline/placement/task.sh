@@ -375,22 +375,31 @@ folded() {
     echo
 }
 # Whether rocm-smi is asked where amd-smi does not print enough: not again if it cannot answer.
-metrics=1
+metrics=1 fields=''
 devices_at() { # MOMENT
     case $devices in
         cuda:*)
             command -v nvidia-smi >/dev/null || return 0
-            fields=pci.bus_id,vbios_version,pstate,temperature.gpu,temperature.memory,power.limit
-            fields=$fields,clocks.current.sm,clocks.max.sm,clocks.current.memory,clocks.max.memory
-            fields=$fields,pcie.link.gen.current,pcie.link.gen.max
-            fields=$fields,pcie.link.width.current,pcie.link.width.max,ecc.mode.current
-            fields=$fields,ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total
-            counters=clocks_event_reasons_counters
-            # Older drivers have no counters and another name, and refuse names that they do not have.
-            text=$(tool nvidia-smi --format=csv "--query-gpu=$fields,clocks_event_reasons.active,\
-$counters.sw_thermal_slowdown,$counters.hw_thermal_slowdown,$counters.hw_power_brake_slowdown") ||
-                text=$(tool nvidia-smi --format=csv \
-                    "--query-gpu=$fields,clocks_throttle_reasons.active")
+            # It refuses a query with a name that it does not list, as of a newer driver.
+            if [ -z "$fields" ]; then
+                text='' known=$(tool nvidia-smi --help-query-gpu) ||
+                    { printed "$1" nvidia-smi $? cat && return 0; }
+                fields=pci.bus_id reasons=clocks_event_reasons
+                for field in vbios_version pstate temperature.gpu temperature.memory power.limit \
+                    power.default_limit clocks.current.sm clocks.max.sm clocks.current.memory \
+                    clocks.max.memory clocks.applications.graphics clocks.applications.memory \
+                    pcie.link.gen.current pcie.link.gen.max pcie.link.width.current \
+                    pcie.link.width.max compute_mode persistence_mode ecc.mode.current \
+                    ecc.errors.corrected.volatile.total ecc.errors.uncorrected.volatile.total \
+                    retired_pages.pending remapped_rows.pending remapped_rows.failure \
+                    gpu_recovery_action clocks_throttle_reasons.active $reasons.active \
+                    ${reasons}_counters.sw_thermal_slowdown ${reasons}_counters.hw_thermal_slowdown \
+                    ${reasons}_counters.hw_power_brake_slowdown
+                do
+                    case $known in *"\"$field\""*) fields=$fields,$field ;; esac
+                done
+            fi
+            text=$(tool nvidia-smi --format=csv "--query-gpu=$fields")
             printed "$1" nvidia-smi $? cat
             ;;
         rocm:*)

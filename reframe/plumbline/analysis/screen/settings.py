@@ -1,5 +1,5 @@
 """Settings of network interfaces, GPUs and CPUs in which a node differs from its peers: MTU, speed,
-state; power cap, greatest clock, ECC mode; limit of CPU time.
+state; power cap, clocks, ECC mode, compute mode; limit of CPU time.
 
 They are facts of the hosts in the records. A difference needs no statistics: a node whose interface
 has another MTU than the same interface of its peers is flagged on the night on which it is seen.
@@ -24,7 +24,10 @@ from plumbline.reference.waivers import matches
 #: of a bond; of a GPU; of the CPUs.
 COMPARED = {
     network.FACT: ("mtu", "speed", "rate", "state", "lower"),
-    throttling.FACT: ("power_limit", "max_clock", "max_memory_clock", "max_link", "ecc"),
+    throttling.FACT: (
+        *("power_limit", "max_clock", "max_memory_clock", "max_link", "ecc", "application_clock"),
+        *("application_memory_clock", "compute_mode", "persistence", "performance_level"),
+    ),
     "cpu.": ("max_frequency", "quota"),
 }
 
