@@ -713,6 +713,103 @@ def test_without_gpu_metrics_amd_smi_is_enough(old: dict[str, str], node: Node) 
     assert not any("throttled" in gpu.recorded() for gpu in found.devices("n1").values())
 
 
+def amdgpu(machine: Elsewhere, **files: str) -> None:
+    """The kernel's folders of a GPU: behind the switch of its own card (PCI vendor 0x1002), whose
+    upstream port has the link to the host's port."""
+    root = "sys/devices/pci0000:00/0000:00:01.1"
+    card = f"{root}/0000:24:00.0"
+    gpu = f"{card}/0000:25:00.0/0000:26:00.0"
+    for port, vendor in ((root, "0x1022"), (card, "0x1002"), (f"{card}/0000:25:00.0", "0x1002")):
+        machine.write(f"{port}/vendor", vendor)
+    # Within the card, the link is always as good as it can be.
+    for folder, now, most, width in ((root, "8.0 GT/s PCIe", "16.0 GT/s PCIe", "8"),
+                                     (card, "8.0 GT/s PCIe", "32.0 GT/s PCIe", "8"),
+                                     (gpu, "32.0 GT/s PCIe", "32.0 GT/s PCIe", "16")):  # fmt: skip
+        for name, text in (("current_link_speed", now), ("max_link_speed", most),
+                           ("current_link_width", width), ("max_link_width", "16")):  # fmt: skip
+            machine.write(f"{folder}/{name}", text)
+    for name, text in {
+        "power_dpm_force_performance_level": "low",
+        "hwmon/hwmon4/power1_cap_default": "560000000",
+        "ras/umc_err_count": "ue: 3\nce: 7",
+        "ras/gpu_vram_bad_pages": "0x00000001 : 0x00001000 : R\n",
+        **files,
+    }.items():
+        machine.write(f"{gpu}/{name}", text)
+    driver = machine.folder / "sys/bus/pci/drivers/amdgpu"
+    driver.mkdir(parents=True, exist_ok=True)
+    (driver / "0000:26:00.0").symlink_to(machine.folder / gpu)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Elsewhere:
+    (tmp_path / "machine").mkdir()
+    return Elsewhere(tmp_path / "machine")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_kernel_shows_what_rocm_smi_does_not_print(
+    shell: str, node: Node, elsewhere: Elsewhere
+) -> None:
+    amdgpu(elsewhere)
+    card = {"card0": {"PCI Bus": "0000:26:00.0", "Max Graphics Package Power (W)": "450"}}
+    node.prints("rocm-smi", json.dumps(card))
+    done = run(shell, elsewhere.script, "0", "PLUMBLINE_DEVICES=rocm:0", "true", **node.env)
+    # Readings after a run show no link: it is slower when the GPU is not in use.
+    stderr = done.stderr.replace(" after ", " load-1 ")
+    found = of(stderr)
+    assert codes(found) == ["device.narrow-link"]
+    (device,) = found.devices("n1").values()
+    assert (device.link, device.max_link) == (PcieLink(3, 8), PcieLink(4, 16))
+    assert (device.corrected, device.uncorrected, device.faults) == (0, 0, [])
+    assert found.facts("n1") == {
+        # What a tool prints counts.
+        "gpu.0000:26:00.0.power_limit": "450", "gpu.0000:26:00.0.default_power_limit": "560",
+        "gpu.0000:26:00.0.performance_level": "low", "gpu.0000:26:00.0.max_link": "gen 4 x16",
+        "gpu.0000:26:00.0.uncorrected_errors": "3",
+    }  # fmt: skip
+    assert of(done.stderr).devices("n1")["0000:26:00.0"].link is None
+
+
+@pytest.mark.parametrize("text, faults", [
+    ("0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : P", ["page-retirement-pending"]),
+    ("0x00000001 : 0x00001000 : F", ["page-retirement-pending"]), ("", []),
+])  # fmt: skip
+def test_bad_pages_of_amds_gpus(
+    text: str, faults: list[str], node: Node, elsewhere: Elsewhere
+) -> None:
+    amdgpu(elsewhere, **{"ras/gpu_vram_bad_pages": text, "ras/umc_err_count": "Query now"})
+    node.prints_amd()
+    done = run("sh", elsewhere.script, "0", "PLUMBLINE_DEVICES=rocm:0", "true", **node.env)
+    found = of(done.stderr)
+    assert codes(found) == (["device.needs-repair"] if faults else [])
+    device = found.devices("n1")["0000:26:00.0"]
+    # amd-smi printed the errors.
+    assert (device.faults, device.uncorrected) == (faults, 0)
+    assert max(map(len, done.stderr.splitlines())) < 4096
+
+
+def test_a_gpu_that_only_the_kernel_shows_was_not_read(node: Node, elsewhere: Elsewhere) -> None:
+    """Its tool failed, so whether it was throttled is not known."""
+    amdgpu(elsewhere)
+    node.prints("amd-smi-metric")
+    done = run("sh", elsewhere.script, "0", "PLUMBLINE_DEVICES=rocm:0", "true", **node.env)
+    assert " sysfs 0000:26:00.0," in done.stderr
+    found = of(done.stderr, gpus="0000:26:00.0")
+    assert found.devices("n1") == {} and codes(found) == ["device.not-read"]
+
+
+@pytest.mark.parametrize("width, link", [("16", PcieLink(4, 16)), ("255", None)])
+def test_a_link_whose_width_is_unknown(width: str, link: PcieLink | None) -> None:
+    """As the kernel prints of a port without such a capability (pcie_get_width_cap)."""
+    card = reported('{"card0": {"PCI Bus": "0000:26:00.0"}}', "after", "rocm-smi")
+    files = f"max_link_speed:16.0 GT/s PCIe,max_link_width:{width},current_link_speed:Unknown,"
+    found = of(card + reported(f"0000:26:00.0,{files}", "after", "nvidia-smi")
+               .replace("nvidia-smi", "sysfs"))  # fmt: skip
+    device = found.devices("n1")["0000:26:00.0"]
+    assert (device.link, device.max_link) == (None, link)
+
+
 @pytest.mark.parametrize("words", [
     ("0", "PLUMBLINE_DEVICES=cuda:1"), ("0", "PLUMBLINE_DEVICES=rocm:1"),
 ])  # fmt: skip

@@ -1,8 +1,8 @@
 """What a node's GPUs and CPUs report of themselves around a run: clocks, throttling, temperature,
 power cap, ECC errors, PCIe link, faults.
 
-The task wrapper passes on what ``nvidia-smi``, ``amd-smi`` and ``rocm-smi`` print. A value that a
-tool does not print (``[N/A]``) is unknown, and so is everything in an output that cannot be read.
+The task wrapper passes on what ``nvidia-smi``, ``amd-smi``, ``rocm-smi`` and the kernel print. A
+value that a tool does not print (``[N/A]``) is unknown, and so is an output that cannot be read.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ def gpu_readings(
         if tool == "amd-smi-static":
             static[host] = {str(gpu.get("gpu")): gpu for gpu in amd_smi_entries("".join(lines))}
         for bus, gpu in _of_tool(tool, lines, moment.partition("-")[0], static.get(host, {})):
-            merged[bus] = _completed(merged[bus], gpu) if bus in merged else gpu
+            # One that only the kernel shows, and its tool does not, was not read.
+            if bus in merged or tool != "sysfs":
+                merged[bus] = _completed(merged[bus], gpu) if bus in merged else gpu
     return {host: [gpus for gpus in at.values() if gpus] for host, at in found.items()}
 
 
@@ -162,6 +164,8 @@ def _of_tool(
         yield from _of_amd_smi(lines, moment, static)
     elif tool == "rocm-smi":
         yield from _of_rocm_smi(lines, moment)
+    elif tool == "sysfs":
+        yield from _of_amdgpu(lines, moment)
 
 
 def _completed(gpu: GpuReading, other: GpuReading) -> GpuReading:
@@ -423,5 +427,43 @@ def _of_rocm_smi(lines: list[str], moment: str) -> Iterator[tuple[str, GpuReadin
             settings=_stated({
                 "power_limit": _number(card.get("MaxGraphicsPackagePower(W)")),
                 "firmware": card.get("VBIOSversion"),
+            }),
+        )  # fmt: skip
+
+
+def _of_amdgpu(lines: list[str], moment: str) -> Iterator[tuple[str, GpuReading]]:
+    """Yield bus id and GPU of each that the kernel shows (amdgpu_pm.c, amdgpu_ras.c)."""
+    for line in lines:
+        bus, *files = line.split(",")
+        numbers: dict[str, float] = {}
+        for file in files:
+            # "ras/umc_err_count:ue: 0", "../max_link_speed:16.0 GT/s PCIe".
+            name, _, text = re.sub(r"^\S*/", "", file).rpartition(":")
+            number = _number(text.strip())
+            # A width of 255 is unknown. A link can be what both of its ends can.
+            if number is not None and (name, number) != ("max_link_width", 255):
+                numbers[name] = min(number, numbers.get(name, number))
+        link, max_link = (
+            _link(
+                _GENERATIONS.get(numbers.get(f"{end}_link_speed", 0)),
+                numbers.get(f"{end}_link_width"),
+            )
+            for end in ("current", "max")
+        )
+        bad, default = numbers.get("gpu_vram_bad_pages"), numbers.get("power1_cap_default", 0) / 1e6
+        level = re.search(r"performance_level:(\w+)", line)
+        yield bus, GpuReading(
+            moment,
+            active=moment == "load",
+            link=link,
+            max_link=max_link,
+            corrected=_count(numbers.get("umc_err_count:ce")),
+            uncorrected=_count(numbers.get("umc_err_count:ue")),
+            faults=None if bad is None else frozenset(["page-retirement-pending"] if bad else ()),
+            settings=_stated({
+                "default_power_limit": default or None,
+                "max_link": max_link,
+                "performance_level": level and level[1],
+                "uncorrected_errors": numbers.get("umc_err_count:ue"),
             }),
         )  # fmt: skip

@@ -434,6 +434,24 @@ devices_at() { # MOMENT
                 text=$(tool rocm-smi --showmetrics $words) || text=$(tool rocm-smi $words)
                 printed "$1" rocm-smi $? folded
             fi
+            # What the kernel shows, of which no tool prints all.
+            text=$(for folder in /sys/bus/pci/drivers/amdgpu/*:*; do
+                cd -P "$folder" 2>/dev/null || continue
+                printf '%s,' "${folder##*/}"
+                {
+                    tool grep -H . power_dpm_force_performance_level hwmon/*/power1_cap_default \
+                        ras/umc_err_count
+                    tool grep -Hc ': [PF]' ras/gpu_vram_bad_pages
+                    # Bridges of the card are AMD's, too: its link is that of the outermost one.
+                    while read -r vendor <../vendor && [ "$vendor" = 0x1002 ]; do
+                        cd -P ..
+                    done 2>/dev/null
+                    tool grep -H . current_link_speed current_link_width max_link_speed max_link_width \
+                        ../max_link_speed ../max_link_width
+                } | tr '\n' ,
+                echo
+            done)
+            [ -z "$text" ] || printed "$1" sysfs 0 cat
             ;;
     esac
 }
