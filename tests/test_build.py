@@ -407,15 +407,15 @@ def test_program_of_another_mpi(site: Site, monkeypatch: pytest.MonkeyPatch):
     shutil.rmtree(site.place)
     assert site.build().code == 0
     linked = {"mpich": "libmpich.so.12"}
-    monkeypatch.setattr(providers, "_libraries", lambda path: linked)
+    monkeypatch.setattr(providers, "_libraries", lambda path, shell: linked)
     launchers = {"mpich": f"MPICH {specs['m' * 32]['version']}", "openmpi": "Open MPI 4.1.4"}
     monkeypatch.setattr(
         providers, "mpi_version",
-        lambda path: launchers["openmpi" if path.endswith("openmpi") else "mpich"],
+        lambda path, shell: launchers["openmpi" if path.endswith("openmpi") else "mpich"],
     )  # fmt: skip
 
     def find() -> providers.Program:
-        return providers.find("spack", "fio", lambda name: f"/somewhere/{name}", site.name)
+        return providers.find("spack", "fio", environment=site.name)
 
     assert find().build["mpi"].startswith("mpich@")
     launchers["mpich"] = "MPICH 9.9"

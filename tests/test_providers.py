@@ -10,19 +10,28 @@ import pytest
 from conftest import MPICH
 from plumbline.check import tasks
 from plumbline.check.placed import Placed
+from plumbline.core import process
 from plumbline.software import providers
+from reframe.core import runtime
 from reframe.core.backends import getlauncher
+from reframe.core.environments import Environment
+from reframe.core.modules import ModulesSystem
+
+
+@pytest.fixture(autouse=True)
+def without_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ReFrame on a machine that has no module system."""
+    here = SimpleNamespace(modules_system=ModulesSystem.create("nomod"))
+    monkeypatch.setattr(runtime, "_runtime_context", here)
 
 
 def test_intel_mpi_is_distinguished_from_mpich(monkeypatch: pytest.MonkeyPatch):
     """Both have libmpi.so.12 and mpiexec.hydra; the launcher prints whose it is."""
     output = "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)\n"
-    monkeypatch.setattr(providers, "_output", lambda command: output)
-    providers.mpi_version.cache_clear()
-    found = providers._launcher_of(
-        "ior", {"mpich": "/x/libmpi.so.12"}, lambda name: f"/x/{name}", "local"
-    )
-    providers.mpi_version.cache_clear()
+    shell = process.Shell({})
+    monkeypatch.setattr(process.Shell, "output", lambda *command: output)
+    monkeypatch.setattr(process.Shell, "which", lambda self, name, first: f"/x/{name}")
+    found = providers._launcher_of("ior", {"mpich": "/x/libmpi.so.12"}, shell, "local")
     assert found == ("mpirun-intelmpi", "/x/mpiexec.mpich", "Intel MPI 2021.19.0")
 
 
@@ -47,7 +56,7 @@ def test_open_mpi_5_has_options_of_its_own(
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(providers, "_libraries", lambda path: {"openmpi": "/x/libmpi.so.40"})
+    monkeypatch.setattr(providers, "_libraries", lambda path, shell: {"openmpi": "/x/libmpi.so.40"})
     monkeypatch.setitem(providers._LAUNCHERS, "openmpi", ("Open MPI", "openmpi", ("mpirun",)))
     place = configured(launcher, **extras)
     check = SimpleNamespace(
@@ -62,9 +71,9 @@ def configured(launcher: str, /, **extras: str) -> dict[str, object]:
     """A partition and an environment, as far as finding a program looks at them."""
     partition = SimpleNamespace(
         launcher_type=SimpleNamespace(registered_name=launcher),
-        local_env=SimpleNamespace(modules=[]),
+        local_env=Environment("node"),
     )
-    environ = SimpleNamespace(name="gcc", extras=extras, modules=[], env_vars={})
+    environ = Environment("gcc", extras=extras)
     return {"partition": partition, "environ": environ}
 
 
@@ -85,7 +94,7 @@ def test_a_schedulers_launcher_needs_no_mpiexec(
     ior = tmp_path / "ior"
     ior.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(providers, "_libraries", lambda path: {"mpich": "/x/libmpi.so.12"})
+    monkeypatch.setattr(providers, "_libraries", lambda path, shell: {"mpich": "/x/libmpi.so.12"})
     if needs_mpiexec:
         with pytest.raises(providers.NotProvided) as refusal:
             tasks.find_program("ior", **place, system="there")
@@ -102,6 +111,25 @@ def test_a_library_tells_which_mpi_it_is():
     if not (MPICH / "mpiexec").is_file():
         pytest.skip(f"{MPICH / 'mpiexec'} does not exist: run make setup")
     library, launcher = MPICH.parent / "lib" / "libmpi.so.12", str(MPICH / "mpiexec")
-    found = providers._launcher_of("ior", {"mpich": str(library)}, lambda name: None, "srun")
+    shell = process.Shell({"PATH": ""})
+    found = providers._launcher_of("ior", {"mpich": str(library)}, shell, "srun")
     assert found == ("local", "", providers.mpi_version(launcher))
     assert found[2].startswith("MPICH ")
+
+
+@pytest.mark.parametrize("of_partition", [False, True])
+def test_the_mpi_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch, of_partition: bool):
+    """IMB has no RPATH: it runs with the library that the environment's variables lead to."""
+    if not (MPICH / "mpiexec").is_file():
+        pytest.skip(f"{MPICH / 'mpiexec'} does not exist: run make setup")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    folder = providers.prefix_of("imb") / "bin"
+    variables = {"PATH": f"{folder}:$PATH", "LD_LIBRARY_PATH": str(MPICH.parent / "lib")}
+    place = configured("srun")
+    if of_partition:
+        place["partition"].local_env = Environment("node", env_vars=variables)
+    else:
+        place["environ"] = Environment("gcc", env_vars=variables)
+    found = tasks.find_program("IMB-MPI1", **place, system="there")
+    assert found.build["path"] == str(folder / "IMB-MPI1")
+    assert found.build["mpi"] == providers.mpi_version(str(MPICH / "mpiexec"))

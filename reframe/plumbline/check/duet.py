@@ -367,8 +367,9 @@ def program_of(check) -> providers.Program | None:
     folder = current.sides[check.duet_side].folder
     if folder is None:
         return None
-    manager = tasks.configured_manager(check.current_partition, check.current_environ)
-    return providers.find_in(folder, check.program, manager)
+    place = check.current_partition, check.current_environ
+    manager = tasks.configured_manager(*place)
+    return providers.find_in(folder, check.program, tasks.shell_of(*place), manager)
 
 
 def launcher_options(check) -> list[str]:

@@ -13,6 +13,7 @@ from reframe.core.runtime import emit_loadenv_commands, runtime
 
 from plumbline.check import rotation
 from plumbline.check.job_output import last_line
+from plumbline.core.process import SESSION, Shell
 from plumbline.placement import binding
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import INTEL, MIG, PlacementError, Topology
@@ -158,7 +159,7 @@ def find_program(program: str, partition, environ, system: str) -> providers.Pro
     return providers.find(
         environ.extras.get("provider", "path"),
         program,
-        functools.partial(_which, partition, environ),
+        shell_of(partition, environ),
         f"{system}:{environ.name}",
         configured_manager(partition, environ),
     )
@@ -186,20 +187,21 @@ def module_check(script: str, partition, environ) -> list[str]:
     return [shlex.join([script, where, *names])]
 
 
-def _which(partition, environ, program: str) -> str | None:
-    """Return an executable's path, with the modules of partition and environment loaded."""
-    if not (partition.local_env.modules or environ.modules or environ.env_vars):
-        return shutil.which(program)
+def shell_of(partition, environ) -> Shell:
+    """Return a shell with the modules and variables of partition and environment.
+
+    :raises NotLoaded: if the modules are not loaded.
+    """
     commands = emit_loadenv_commands(partition.local_env, environ)
     commands += module_check(str(LOADED), partition, environ)
-    return _which_loaded(" &&\n".join(commands), program)
+    return _loaded(" &&\n".join(commands)) if commands else SESSION
 
 
 @functools.cache
-def _which_loaded(load: str, program: str) -> str | None:
+def _loaded(load: str) -> Shell:
     # As the job script does it: modules may be a function that only bash has.
-    script = f"{{ {load}\n}} || exit {_NOT_LOADED}\ncommand -v {shlex.quote(program)}"
-    done = osext.run_command(["bash", "-c", script])
+    script = f"{{ {load}\n}} >&2 || exit {_NOT_LOADED}\nexec /usr/bin/env -0"
+    done = osext.run_command(["bash", "-c", script], errors="surrogateescape")
     if done.returncode == _NOT_LOADED:
         output = " ".join(done.stderr.split())
         raise NotLoaded(
@@ -207,5 +209,5 @@ def _which_loaded(load: str, program: str) -> str | None:
             f"{output or 'the module system printed nothing'}",
             code="build.modules-not-loaded",
         )
-    path = done.stdout.strip().splitlines()[-1:]
-    return path[0] if done.returncode == 0 and path and path[0].startswith("/") else None
+    variables = (entry.partition("=") for entry in done.stdout.split("\0") if entry)
+    return Shell({name: value for name, _, value in variables})

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 #: Seconds after which a command is ended, such as one whose controller does not answer.
@@ -16,17 +18,20 @@ TIMEOUT = 30
 SHELL_SAFE = re.compile(r"[A-Za-z0-9_.+/:@%-]+")
 
 
-def untranslated() -> dict[str, str]:
+def untranslated(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return variables with which commands print all that they have, in English."""
     # By variables of sinfo(1) and squeue(1), such as SQUEUE_USERS, they would list only a part.
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("SINFO_", "SQUEUE_"))}
+    env = {k: v for k, v in variables.items() if not k.startswith(("SINFO_", "SQUEUE_"))}
     return env | {"LC_ALL": "C"}
 
 
-def capture(*command: str, stderr: bool = False) -> str | None:
+def capture(
+    *command: str, stderr: bool = False, variables: Mapping[str, str] = os.environ
+) -> str | None:
     """Return the output of a command, or ``None`` if it is missing, fails or takes too long.
 
     :arg stderr: whether to append its standard error.
+    :arg variables: with which it is started.
     """
     try:
         done = subprocess.run(
@@ -35,13 +40,34 @@ def capture(*command: str, stderr: bool = False) -> str | None:
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            env=untranslated(),
+            env=untranslated(variables),
             check=True,
             timeout=TIMEOUT,
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
     return done.stdout + done.stderr if stderr else done.stdout
+
+
+@dataclass(frozen=True, eq=False)
+class Shell:
+    """Environment variables with which programs are found and started: by default, those of this
+    process."""
+
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    def which(self, program: str, first: Path | None = None) -> str | None:
+        """Return the path of an executable, in one folder or else on PATH."""
+        found = first and shutil.which(program, path=first)
+        return found or shutil.which(program, path=self.variables.get("PATH"))
+
+    def output(self, *command: str) -> str:
+        """Return the output of a command; empty if it is missing, fails or takes too long."""
+        return capture(*command, variables=self.variables) or ""
+
+
+#: This process.
+SESSION = Shell()
 
 
 def last_line(output: str) -> str:

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from plumbline.core import files, paths
 from plumbline.core.errors import Coded, Fault
+from plumbline.core.process import SESSION, Shell
 from plumbline.core.text import suggest
 from plumbline.software import build as builds
 from plumbline.software import debian, environments
@@ -40,9 +41,6 @@ WHEELS = {
     "mpich": ("mpich", ("bin/mpiexec", "bin/hydra_pmi_proxy", "lib/libmpi.so.12")),
     "imb": ("impi-rt", ("bin/IMB-MPI1",)),
 }
-
-#: Returns the path of an executable.
-_Which = Callable[[str], str | None]
 
 #: Launchers and process managers of schedulers, which start programs of any MPI.
 ANY_MPI = ("srun", "jsrun", "alps", "pals", "flux-run")
@@ -85,13 +83,13 @@ class Program:
 def find(
     provider: str,
     program: str,
-    which: _Which = shutil.which,
+    shell: Shell = SESSION,
     environment: str = "",
     manager: str = "local",
 ) -> Program:
     """Return the program of that name from that provider.
 
-    :arg which: finds an executable in the environment where the program will run.
+    :arg shell: the variables with which the program will run.
     :arg environment: ``system:toolchain``, for the provider ``spack``.
     :arg manager: the launcher or process manager that starts it; ``local``: its MPI's own.
     :raises NotProvided: if the provider does not have it, or its MPI's launcher is needed and is
@@ -104,7 +102,7 @@ def find(
             f"{suggest(provider, PROVIDERS)}",
             code="system.wrong-file",
         )
-    return PROVIDERS[provider](program, which, environment, manager)
+    return PROVIDERS[provider](program, shell, environment, manager)
 
 
 #: Where a program would be, in job scripts that are only looked at.
@@ -139,36 +137,37 @@ def installed(provider: str, environment: str, programs: Iterable[str]) -> dict[
     return {p: path and path.resolve() for p, path in paths.items() if path or p in known}
 
 
-def find_in(folder: Path, program: str, manager: str = "local") -> Program:
+def find_in(folder: Path, program: str, shell: Shell, manager: str = "local") -> Program:
     """Return a program of a Spack view, an install prefix or a folder of programs.
 
-    :arg manager: as of :func:`find`.
+    :arg shell: as of :func:`find`, and ``manager`` too.
     :raises NotProvided: if it is not there, or no launcher of its MPI is.
     """
     path = program_in(folder, program) or shutil.which(program, path=folder)
     if path is None:
         raise NotProvided(f"{program} is not in {folder}", code="build.not-in-folder")
-
-    def beside(name: str) -> str | None:
-        return shutil.which(name, path=folder / "bin") or shutil.which(name)
-
-    return _program_at(str(path), "folder", beside, manager)
+    return _program_at(str(path), "folder", shell, manager, folder / "bin")
 
 
-def _from_path(program: str, which: _Which, environment: str, manager: str) -> Program:
-    path = which(program)
+def _from_path(program: str, shell: Shell, environment: str, manager: str) -> Program:
+    path = shell.which(program)
     if path is None:
         remedy = "load its module, or put it on PATH"
         if program in DEBIAN:
             remedy = f"apt-get install {' '.join(DEBIAN[program])}"
         raise NotProvided(f"{program} is not on PATH: {remedy}", code="build.not-on-path")
-    return _program_at(path, "path", which, manager)
+    return _program_at(path, "path", shell, manager)
 
 
-def _program_at(path: str, provider: str, which: _Which, manager: str) -> Program:
-    """Return an executable with the launcher of its MPI."""
-    libraries = _libraries(path)
-    launcher, launcher_path, mpi = _launcher_of(Path(path).name, libraries, which, manager)
+def _program_at(
+    path: str, provider: str, shell: Shell, manager: str, first: Path | None = None
+) -> Program:
+    """Return an executable with the launcher of its MPI.
+
+    :arg first: where the launcher is looked for before PATH.
+    """
+    libraries = _libraries(path, shell)
+    launcher, launcher_path, mpi = _launcher_of(Path(path).name, libraries, shell, manager, first)
     env_vars = {}
     if launcher == "openmpi" and os.geteuid() == 0:
         env_vars = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -189,7 +188,7 @@ def open_mpi_manager(version: str) -> str:
 
 
 def _launcher_of(
-    program: str, libraries: dict[str, str], which: _Which, manager: str
+    program: str, libraries: dict[str, str], shell: Shell, manager: str, first: Path | None = None
 ) -> tuple[str, str, str]:
     """Return the launcher of the MPI that a program is linked with: ReFrame's name of it, its path,
     and the MPI's name and version.
@@ -201,13 +200,13 @@ def _launcher_of(
     if kind is None:
         return "local", "", "none"
     mpi, launcher, names = _LAUNCHERS[kind]
-    if manager in ANY_MPI and (version := library_version(libraries[kind])):
+    if manager in ANY_MPI and (version := library_version(libraries[kind], shell)):
         return "local", "", version
     for name in names:
-        path = which(name)
+        path = shell.which(name, first)
         if not path:
             continue
-        version = mpi_version(path)
+        version = mpi_version(path, shell)
         if version.startswith(mpi):
             return launcher, path, version
         if launcher == "hydra" and version.startswith("Intel MPI"):
@@ -223,9 +222,9 @@ def _launcher_of(
 
 
 @functools.cache
-def _libraries(path: str) -> dict[str, str]:
-    """Return the MPI and BLAS libraries that an executable is linked with: kind -> path."""
-    listed = _output(["ldd", path])
+def _libraries(path: str, shell: Shell) -> dict[str, str]:
+    """Return the MPI and BLAS libraries that an executable finds in a shell: kind -> path."""
+    listed = shell.output("ldd", path)
     kinds = {
         "openmpi": r"libmpi\.so\.(?:20|40)\b",
         "mpich": r"libmpi(?:ch)?\.so\.(?:10|12)\b",
@@ -240,9 +239,9 @@ def _libraries(path: str) -> dict[str, str]:
 
 
 @functools.cache
-def mpi_version(launcher: str) -> str:
+def mpi_version(launcher: str, shell: Shell = SESSION) -> str:
     """Return name and version of the MPI that a launcher belongs to; empty if it prints none."""
-    return _version_in(_output([launcher, "--version"]), {
+    return _version_in(shell.output(launcher, "--version"), {
         "Open MPI": r"\(Open MPI\) (\S+)",
         "Intel MPI": r"Intel\(R\) MPI Library.* Version (\d[\d.]*)",
         "MPICH": r"HYDRA build details:\s+Version:\s+(\S+)",
@@ -250,10 +249,10 @@ def mpi_version(launcher: str) -> str:
 
 
 @functools.cache
-def library_version(path: str) -> str:
+def library_version(path: str, shell: Shell) -> str:
     """Return name and version of the MPI that a library is of, from its
     ``MPI_Get_library_version``; empty if it cannot be loaded, or is of none of these."""
-    return _version_in(_output([sys.executable, "-c", _ASK_LIBRARY, path]), {
+    return _version_in(shell.output(sys.executable, "-c", _ASK_LIBRARY, path), {
         "Open MPI": r"Open MPI v([^,\s]+)",
         "Intel MPI": r"Intel\(R\) MPI Library (\d[\d.]*)",
         "MPICH": r"^MPICH Version:\s+(\S+)",
@@ -273,20 +272,12 @@ ctypes.CDLL(sys.argv[1]).MPI_Get_library_version(text, ctypes.byref(ctypes.c_int
 print(text.value.decode())"""
 
 
-def _output(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
-
-
 @functools.cache
 def _sha256(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _from_pip(program: str, which: _Which, environment: str, manager: str) -> Program:
+def _from_pip(program: str, shell: Shell, environment: str, manager: str) -> Program:
     if program not in _IN_WHEEL:
         raise NotProvided(
             f"{program} is not in a Python wheel, so environment {environment} cannot have it: "
@@ -315,7 +306,7 @@ def _from_pip(program: str, which: _Which, environment: str, manager: str) -> Pr
     return Program(str(path), "hydra", str(mpich / "bin" / "mpiexec"), env_vars, build)
 
 
-def _from_spack(program: str, which: _Which, environment: str, manager: str) -> Program:
+def _from_spack(program: str, shell: Shell, environment: str, manager: str) -> Program:
     try:
         (known,) = environments.find(environment)
         reason = builds.why_unusable(known)
@@ -349,11 +340,8 @@ def _from_spack(program: str, which: _Which, environment: str, manager: str) -> 
     except Fault as err:
         raise NotProvided(str(err), code="build.not-built") from None
 
-    def beside_mpi(name: str) -> str | None:
-        of_mpi = shutil.which(name, path=str(found.prefix_of(mpi) / "bin")) if mpi else None
-        return of_mpi or which(name)
-
-    program_ = _program_at(str(path), "spack", beside_mpi, manager)
+    of_mpi = found.prefix_of(mpi) / "bin" if mpi else None
+    program_ = _program_at(str(path), "spack", shell, manager, of_mpi)
     running, _, version = program_.build["mpi"].rpartition(" ")
     linked = {"Open MPI": "openmpi", "MPICH": "mpich"}.get(running)
     if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != f"{linked}@{version}":
