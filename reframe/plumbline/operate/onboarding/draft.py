@@ -446,7 +446,7 @@ def _version(found: toolchains.Toolchain, number: int = 1) -> str:
     that in its module's name."""
     if not found.externals:
         return Module(found.modules[-1]).version
-    return found.externals[number].spec.partition("@=")[2].partition(" ")[0].partition("+")[0]
+    return re.split("[ +~]", found.externals[number].spec.partition("@=")[2])[0]
 
 
 def _environment(drafted: Draft, name: str, features: list[str], extras: dict, mpi: str = "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import re
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -57,11 +58,17 @@ def target(architectures: Iterable[str]) -> str:
 
 
 def supported(name: str, compiler: str, version: str) -> str:
-    """Return a target, or its newest ancestor that a compiler supports. Of a compiler that archspec
-    does not know, such as ROCm's, any target is taken to be supported."""
+    """Return a target, or its newest ancestor that Spack's package of a compiler supports. Of one
+    that archspec does not know, such as ROCm's, any target is taken to be supported."""
     wanted = archspec.cpu.TARGETS[name]
+    compiler = {"intel-oneapi-compilers": "oneapi"}.get(compiler, compiler)
     for candidate in (wanted, *wanted.ancestors):
-        with contextlib.suppress(archspec.cpu.UnsupportedMicroarchitecture):
+        with (
+            contextlib.suppress(archspec.cpu.UnsupportedMicroarchitecture),
+            warnings.catch_warnings(),
+        ):
+            # It warns of Intel's compilers for AMD's processors.
+            warnings.simplefilter("ignore")
             candidate.optimization_flags(compiler, version)
             return str(candidate.name)
     return str(wanted.family.name)

@@ -23,14 +23,30 @@ _MPI = re.compile(
     re.I,
 )
 _GCC = re.compile(_IN + r"(?:gcc|gcc-native|gnu|GCCcore)\d*/.+", re.I)
+_VENDORS = re.compile(_IN + r"(?:nvhpc|nvidia|intel|compiler)[\w-]*/.+", re.I)
 _CUDA = re.compile(_IN + r"(?:cuda|cudatoolkit|cudatoolkit-standalone)/.+", re.I)
 _ROCM = re.compile(_IN + r"(?:rocm|amd|amd-mixed)/.+", re.I)
 
-#: MPI -> Spack's package, where that is one of a plain prefix with ``bin/mpicc``.
+#: MPI -> Spack's package, where that is one of a plain prefix with ``bin/mpicc``, or Intel's.
+_INTEL_MPI = "intel-oneapi-mpi"
 _PACKAGES = {
     "openmpi": "openmpi", "hpcx": "openmpi", "mpich": "mpich", "mvapich": "mvapich",
     "mvapich2": "mvapich2", "cray-mpich": "cray-mpich", "spectrum-mpi": "spectrum-mpi",
+    "impi": _INTEL_MPI, "intel-mpi": _INTEL_MPI, _INTEL_MPI: _INTEL_MPI,
 }  # fmt: skip
+
+#: Folder with ``bin/`` of what a vendor's installer put below Spack's prefix: prefix and version.
+_PLACES = {
+    "nvhpc": r"(.+)/Linux_\w+/(\d[\d.]*)/compilers",
+    "intel-oneapi-compilers": r"(.+)/compiler/(\d[\d.]*)(?:/linux)?",
+    _INTEL_MPI: r"(.+)/mpi/(202\d[\d.]*)",
+}
+
+#: Spack's package of a vendor's compilers -> variants, and its compilers of C, C++ and Fortran.
+_COMPILERS = {
+    "nvhpc": ("~blas~lapack~mpi", ("nvc", "nvc++", "nvfortran")),
+    "intel-oneapi-compilers": ("", ("icx", "icpx", "ifx")),
+}
 
 
 #: Programming model -> Cray's module for its GPUs, and the variants of Cray MPICH.
@@ -127,8 +143,9 @@ def find(modules: Modules, gpus: Iterable[str]) -> Iterator[Toolchain]:
 
 
 def _hierarchy(modules: Modules, compilers: list[str]) -> dict[str, Module]:
-    """Return MPI -> module, of the newest compiler whose module makes one available."""
-    for name in compilers:
+    """Return MPI -> module, of the newest compiler whose module makes one available: a GCC, or else
+    a vendor's."""
+    for name in [*compilers, *_newest_first(modules.names, _VENDORS)]:
         compiler = modules.show(name)
         if listed := mpi_modules(modules.within(compiler)):
             return {mpi: modules.show(inner, compiler) for mpi, inner in listed.items()}
@@ -142,9 +159,12 @@ def _newest_first(names: list[str], pattern: re.Pattern[str]) -> list[str]:
 def _compiler_of(
     mpi: Module, modules: Modules, compilers: list[str]
 ) -> tuple[External | None, tuple[str, ...]]:
-    """Return the GCC that an MPI belongs to, and what is uncertain about it: the one that makes the
-    MPI's module available, that it loads, or that its name has; the system's for the system's MPI;
-    or else the newest."""
+    """Return the compiler that an MPI belongs to, and what is uncertain about it: the vendor's that
+    makes the MPI's module available, or that it loads; a GCC that does, or that its name has; the
+    system's for the system's MPI; or else the newest GCC."""
+    for name in filter(_VENDORS.fullmatch, (*mpi.within, *mpi.needs)):
+        if vendors := _vendors(modules.show(name)):
+            return vendors, ()
     named = re.search(r"gcc(?:core)?[-/]?(\d+(?:\.\d+)*)", mpi.name, re.I)
     certain = [
         name
@@ -161,6 +181,28 @@ def _compiler_of(
         doubt = "Its compiler is taken to be the system's GCC"
         return _gcc_at("/usr", version), () if of_system else (doubt,)
     return None, ()
+
+
+def _vendors(module: Module) -> External | None:
+    """Return the compilers of Intel's oneAPI or of NVIDIA's HPC SDK of a module."""
+    for package, (variants, programs) in _COMPILERS.items():
+        if found := _placed(module, package, programs[0]):
+            prefix, version, folder = found
+            paths = [f"{folder}/bin/{name}" for name in programs]
+            known = zip(("c", "cxx", "fortran"), paths, strict=True)
+            compilers = tuple((key, path) for key, path in known if os.access(path, os.X_OK))
+            spec = f"{package}@={version}{variants}"
+            return External(package, spec, prefix, (module.name,), compilers)
+    return None
+
+
+def _placed(module: Module, package: str, program: str) -> tuple[str, str, str] | None:
+    """Return Spack's prefix of what a vendor's installer put in place, its version and its folder;
+    ``None`` if the module's folder with a program is none of those that the installer makes."""
+    # Intel's modules may have the link `latest`.
+    folder = os.path.realpath(module.prefix(program))
+    found = re.fullmatch(_PLACES[package], folder)
+    return (found[1], found[2], folder) if found else None
 
 
 def _gcc(module: Module) -> External | None:
@@ -241,14 +283,18 @@ def _toolchain(
     :arg names: of all modules.
     """
     mpi, gpu = bare.mpi, bare.gpu
-    package, prefix = _PACKAGES.get(mpi, ""), module.prefix("mpicc")
+    package, prefix, installed = _PACKAGES.get(mpi, ""), module.prefix("mpicc"), ""
+    if package == _INTEL_MPI and prefix:
+        prefix, installed, _ = _placed(module, package, "mpicc") or ("", "", "")
     why_not = ""
     if not package:
         why_not = f"Spack takes no {mpi} from a plain prefix"
     elif not prefix:
-        why_not = f"no folder that {module.name} sets has bin/mpicc"
+        why_not = f"no folder that {module.name} sets has bin/mpicc" + (
+            " where Intel's installer puts it" if package == _INTEL_MPI else ""
+        )
     elif compiler is None and not stack:
-        why_not = "no GCC was found among the modules, or in /usr"
+        why_not = "no compiler was found among the modules, or in /usr"
     architecture = gpu.removeprefix("sm_")
     accelerated = _ACCELERATED[bare.model].format(architecture)
     of_mpi: tuple[str, ...] = (module.name,)
@@ -259,9 +305,12 @@ def _toolchain(
     if why_not:
         return replace(bare, why_not=why_not)
     version = externals.version_at(package, prefix) if package in externals.TOOLS else None
-    spec = f"{package}@={version or module.version}"
+    spec = f"{package}@={installed or version or module.version}"
     if package == "cray-mpich":
         spec += "+wrappers" + _CRAY[bare.model].format(architecture)
+    elif package == _INTEL_MPI:
+        # Its mpicc, which older releases have too, calls the compiler that Spack names.
+        spec += "+generic-names"
     library = External(package, spec, prefix, of_mpi)
     info = f"{prefix}/bin/ompi_info"
     aware = mpi == "cray-mpich" or "mpi_built_with_cuda_support:value:true" in (
