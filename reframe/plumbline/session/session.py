@@ -204,9 +204,9 @@ class Session(executors.TaskEventListener):
         if here and not self._busy and host_load.shared(cores, cores):
             self._busy = True
             self._report(
-                f"this machine is busy: {host_load.description(cores)}. The figures of cases that share "
-                f"cores with them are marked and not compared with references. Such cases that are "
-                f"set up from now on run once instead of several times, and may take longer"
+                f"this machine is busy: {host_load.description(cores)}. The figures of cases that "
+                f"share cores with them are marked and not compared with references. Such cases "
+                f"that are set up from now on run once instead of several times, and may take longer"
             )
 
     # -- as each case ends ------------------------------------------------------------------
