@@ -206,7 +206,8 @@ class Session(executors.TaskEventListener):
             self._report(
                 f"this machine is busy: {host_load.description(cores)}. The figures of cases that "
                 f"share cores with them are marked and not compared with references. Such cases "
-                f"that are set up from now on run once instead of several times, and may take longer"
+                f"that are set up from now on run once instead of several times, and may take "
+                f"longer"
             )
 
     # -- as each case ends ------------------------------------------------------------------
