@@ -935,7 +935,7 @@ def test_a_session_that_has_not_ended_is_listed_as_such(results: Path):
 
     def more_words() -> int:
         """How many more words of text the second session has than the first."""
-        _, first, second, *_ = run("list", "--from", results).out.splitlines()
+        _, _, first, second, *_ = run("list", "--from", results).out.splitlines()
         return len(second.split()) - len(first.split())
 
     assert listed() == [[False, True], ["false", "true"]]
@@ -953,13 +953,13 @@ def test_the_time_of_the_cases_is_listed_without_waiting(results: Path):
     store(results, line(day=2, seconds={"total": None, "samples": []}))
     assert [row["seconds"] for row in rows_of("--from", results)] == [3665.5, None]
     shown = run("list", "--from", results).out.splitlines()
-    assert "measured" in shown[0] and "1:01:06" in shown[1] and ":01:" not in shown[2]
+    assert "measured" in shown[0] and "1:01:06" in shown[2] and ":01:" not in shown[3]
 
 
 def test_figures_above_their_ceiling_are_listed_as_failed(results: Path):
     verdicts = ["pass", "fail", "above-ceiling", "above-ceiling"]
     store(results, line(foms=[fom(metric=f"m{n}", verdict=v) for n, v in enumerate(verdicts)]))
-    head, row = run("list", "--from", results).out.splitlines()[:2]
+    head, _, row = run("list", "--from", results).out.splitlines()[:3]
     assert row[head.index("failed") :][: len("failed")].strip() == "3"
 
 

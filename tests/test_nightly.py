@@ -670,7 +670,7 @@ def test_a_part_that_breaks_takes_no_other_with_it(
     (results / "sessions" / name / "end.json").write_text('{"code": 1, "notes": [], "faults": []}')
     for module, function in [
         (nightly.parts.report, "write"),
-        (nightly.parts.following, "of_history"),
+        (nightly.parts.listing, "of_history"),
         (nightly.parts.export, "load"),
         (nightly.parts.screen, "screen_history"),
     ]:

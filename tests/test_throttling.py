@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, STANDINS
-from plumbline.check import outcomes, reading
+from plumbline.check import job_output, outcomes
 from plumbline.check.samples import Run, RunEnd
 from plumbline.check.throttling import NodeReadings
 from plumbline.placement import binding, proof
@@ -172,7 +172,7 @@ def test_a_failed_run_shows_a_gpu_that_is_not_for_all(mode: str, names: list[str
     (layout,) = lay_out("one-core", Topology((Core((0,), 0, 0),)))
     text = text_of("nvidia_h200_590_idle.csv", compute_mode=mode)
     with pytest.raises(outcomes.Invalid) as invalid:
-        reading.check_end(Run(0, layout, "0"), {"0": RunEnd(1, 0, 1)}, reported(text, "after"))
+        job_output.check_end(Run(0, layout, "0"), {"0": RunEnd(1, 0, 1)}, reported(text, "after"))
     assert invalid.value.code == "output.exit-code"
     assert re.findall(rf"{H200}|Exclusive_Process|Prohibited", str(invalid.value)) == names
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -369,7 +370,8 @@ def program_of(check) -> providers.Program | None:
         return None
     place = check.current_partition, check.current_environ
     manager = tasks.configured_manager(*place)
-    return providers.find_in(folder, check.program, tasks.shell_of(*place), manager)
+    load = functools.partial(tasks.shell_of, *place)
+    return providers.find_in(folder, check.program, load, manager)
 
 
 def launcher_options(check) -> list[str]:

@@ -159,7 +159,7 @@ def find_program(program: str, partition, environ, system: str) -> providers.Pro
     return providers.find(
         environ.extras.get("provider", "path"),
         program,
-        shell_of(partition, environ),
+        functools.partial(shell_of, partition, environ),
         f"{system}:{environ.name}",
         configured_manager(partition, environ),
     )

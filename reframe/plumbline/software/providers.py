@@ -42,6 +42,9 @@ WHEELS = {
     "imb": ("impi-rt", ("bin/IMB-MPI1",)),
 }
 
+#: Returns the shell in which a program will run. Only programs that are there need its modules.
+_Load = Callable[[], Shell]
+
 #: Launchers and process managers of schedulers, which start programs of any MPI.
 ANY_MPI = ("srun", "jsrun", "alps", "pals", "flux-run")
 
@@ -83,13 +86,13 @@ class Program:
 def find(
     provider: str,
     program: str,
-    shell: Shell = SESSION,
+    load: _Load = lambda: SESSION,
     environment: str = "",
     manager: str = "local",
 ) -> Program:
     """Return the program of that name from that provider.
 
-    :arg shell: the variables with which the program will run.
+    :arg load: returns the variables with which the program will run.
     :arg environment: ``system:toolchain``, for the provider ``spack``.
     :arg manager: the launcher or process manager that starts it; ``local``: its MPI's own.
     :raises NotProvided: if the provider does not have it, or its MPI's launcher is needed and is
@@ -102,7 +105,7 @@ def find(
             f"{suggest(provider, PROVIDERS)}",
             code="system.wrong-file",
         )
-    return PROVIDERS[provider](program, shell, environment, manager)
+    return PROVIDERS[provider](program, load, environment, manager)
 
 
 #: Where a program would be, in job scripts that are only looked at.
@@ -137,19 +140,20 @@ def installed(provider: str, environment: str, programs: Iterable[str]) -> dict[
     return {p: path and path.resolve() for p, path in paths.items() if path or p in known}
 
 
-def find_in(folder: Path, program: str, shell: Shell, manager: str = "local") -> Program:
+def find_in(folder: Path, program: str, load: _Load, manager: str = "local") -> Program:
     """Return a program of a Spack view, an install prefix or a folder of programs.
 
-    :arg shell: as of :func:`find`, and ``manager`` too.
+    :arg load: as of :func:`find`, and ``manager`` too.
     :raises NotProvided: if it is not there, or no launcher of its MPI is.
     """
     path = program_in(folder, program) or shutil.which(program, path=folder)
     if path is None:
         raise NotProvided(f"{program} is not in {folder}", code="build.not-in-folder")
-    return _program_at(str(path), "folder", shell, manager, folder / "bin")
+    return _program_at(str(path), "folder", load(), manager, folder / "bin")
 
 
-def _from_path(program: str, shell: Shell, environment: str, manager: str) -> Program:
+def _from_path(program: str, load: _Load, environment: str, manager: str) -> Program:
+    shell = load()
     path = shell.which(program)
     if path is None:
         remedy = "load its module, or put it on PATH"
@@ -277,7 +281,7 @@ def _sha256(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _from_pip(program: str, shell: Shell, environment: str, manager: str) -> Program:
+def _from_pip(program: str, load: _Load, environment: str, manager: str) -> Program:
     if program not in _IN_WHEEL:
         raise NotProvided(
             f"{program} is not in a Python wheel, so environment {environment} cannot have it: "
@@ -306,7 +310,7 @@ def _from_pip(program: str, shell: Shell, environment: str, manager: str) -> Pro
     return Program(str(path), "hydra", str(mpich / "bin" / "mpiexec"), env_vars, build)
 
 
-def _from_spack(program: str, shell: Shell, environment: str, manager: str) -> Program:
+def _from_spack(program: str, load: _Load, environment: str, manager: str) -> Program:
     try:
         (known,) = environments.find(environment)
         reason = builds.why_unusable(known)
@@ -341,7 +345,7 @@ def _from_spack(program: str, shell: Shell, environment: str, manager: str) -> P
         raise NotProvided(str(err), code="build.not-built") from None
 
     of_mpi = found.prefix_of(mpi) / "bin" if mpi else None
-    program_ = _program_at(str(path), "spack", shell, manager, of_mpi)
+    program_ = _program_at(str(path), "spack", load(), manager, of_mpi)
     running, _, version = program_.build["mpi"].rpartition(" ")
     linked = {"Open MPI": "openmpi", "MPICH": "mpich"}.get(running)
     if mpi and linked and mpi.name in ("openmpi", "mpich") and mpi.spec != f"{linked}@{version}":
