@@ -1226,3 +1226,25 @@ def test_before_nodes_are_judged_the_memory_of_queries_is_given_back(results):
         assert resident() - least < (most - least) / 2
         # The next query has its memory again.
         assert found.fetch(_LIMIT, Selection()) == limit
+
+
+def test_memory_that_cannot_be_given_back_is_kept():
+    """Without a folder for what does not fit, DuckDB refuses a limit."""
+    with duckdb.connect(config={"temp_directory": ""}) as db:
+        db.execute("CREATE TABLE large AS SELECT hash(range) AS text FROM range(6000000)")
+        limit = db.execute(_LIMIT).fetchall()
+        index.release(db)
+        assert db.execute(_LIMIT).fetchall() == limit
+
+
+def test_an_index_in_memory_stays_there(results, tmp_path, monkeypatch):
+    """A limit would have DuckDB write it to temporary files."""
+    store(results, line(nodes=["a"]))
+    exported = tmp_path / "history.csv"
+    assert run("export", "--from", results, "-o", exported).code == 0
+    monkeypatch.setitem(index._SETTINGS, "memory_limit", "400MB")
+    with History(exported) as found:
+        monkeypatch.setitem(index._SETTINGS, "memory_limit", "300MB")
+        limit = found.fetch(_LIMIT, Selection())
+        assert len(found.of_units()) == 1
+        assert found.fetch(_LIMIT, Selection()) == limit

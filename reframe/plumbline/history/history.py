@@ -211,9 +211,11 @@ class History:
         samples: of those, screening can tell which is slow."""
         keys = self.fetch(statements.KEYS, select, flat=True, more=statements.OF_UNITS)
         found = self._all_series(select, False, keys, more=statements.OF_UNITS)
-        # Screening, which follows, needs more memory than anything else.
+        # Screening, which follows, needs more memory than anything else. An index that is itself in
+        # memory would be written to temporary files.
         with self._lock:
-            index.release(self._db)
+            if self._file:
+                index.release(self._db)
         return found
 
     def by_check(

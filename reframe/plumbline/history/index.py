@@ -215,9 +215,11 @@ def _attached(place: Path | str, mode: str = "") -> duckdb.DuckDBPyConnection:
 
 
 def release(db: duckdb.DuckDBPyConnection) -> None:
-    """Give back the memory that DuckDB keeps of earlier queries, which only a limit makes it do."""
-    for limit in (_LEAST, _SETTINGS["memory_limit"]):
-        db.execute(f"SET memory_limit = '{limit}'")
+    """Give back the memory that DuckDB keeps of earlier queries of an index in a file, which only a
+    limit makes it do. It refuses a limit that it cannot keep: then it keeps the memory."""
+    with contextlib.suppress(duckdb.Error):
+        for limit in (_LEAST, _SETTINGS["memory_limit"]):
+            db.execute(f"SET memory_limit = '{limit}'")
 
 
 def _quoted(path: Path | str) -> str:
