@@ -139,6 +139,22 @@ def test_different_gpus(machine: Path) -> None:
     assert len(Topology.of_partition(PROCESSOR, found, extras).gpus) == 2
 
 
+def skipped(found: list, extras: dict, runs: str) -> str:
+    """The code with which each GPU's case is skipped, where those of another placement run."""
+    topology = Topology.of_partition(PROCESSOR, found, extras)
+    partition = SimpleNamespace(
+        extras=extras, fullname="s:p", processor=SimpleNamespace(info=PROCESSOR),
+        devices=[SimpleNamespace(info=found[0])],
+    )  # fmt: skip
+    (gpu, _), (other,) = lay_out("per-gpu", topology), lay_out(runs, topology)
+    tasks.check_gpus(partition, other)
+    check = Mock(current_partition=partition, layout=gpu)
+    check.skip_case = lambda reason, code: Placed.skip_case(check, reason, code)
+    with pytest.raises(Skip) as end:
+        Placed.arrange(check)
+    return end.value.code
+
+
 def mig_row() -> str:
     """What a H200 in MIG mode printed, of the columns that it is asked for."""
     header, row = (SMI / "nvidia_h200mig_590_load.csv").read_text().splitlines()
@@ -154,19 +170,8 @@ def test_gpus_in_mig_mode(machine: Path) -> None:
     found, extras, _ = devices.detect(range(4))
     assert found == [{"type": "gpu", "arch": "sm_90", "model": "NVIDIA H200", "num_devices": 2}]
     assert extras["gpu_mode"] == "MIG"
-    topology = Topology.of_partition(PROCESSOR, found, extras)
-    assert "per-gpu" in of_one_node(topology)
-    partition = SimpleNamespace(
-        extras=extras, fullname="s:p", processor=SimpleNamespace(info=PROCESSOR),
-        devices=[SimpleNamespace(info=found[0])],
-    )  # fmt: skip
-    (gpu, _), (host,) = lay_out("per-gpu", topology), lay_out("host-to-host", topology)
-    tasks.check_gpus(partition, host)
-    check = Mock(current_partition=partition, layout=gpu)
-    check.skip_case = lambda reason, code: Placed.skip_case(check, reason, code)
-    with pytest.raises(Skip) as end:
-        Placed.arrange(check)
-    assert end.value.code == "placement.mig"
+    assert "per-gpu" in of_one_node(Topology.of_partition(PROCESSOR, found, extras))
+    assert skipped(found, extras, "host-to-host") == "placement.mig"
 
 
 #: GPUs and bus ids of two MI300A in TPX, as rocm-smi printed them (CHANGELOG of rocm_smi_lib 6.1.1,
@@ -350,19 +355,9 @@ def test_intels_gpus_are_visible_and_not_supported(
     assert seen == [{"type": "gpu", "arch": "intel", "num_devices": 2}] * found
     if not found:
         return
-    topology = Topology.of_partition(PROCESSOR, seen, extras)
-    partition = SimpleNamespace(
-        extras={**extras, "detect": True}, fullname="s:p", devices=[SimpleNamespace(info=seen[0])],
-        processor=SimpleNamespace(info=PROCESSOR),
-    )  # fmt: skip
     # Cases on the CPUs run; the others are skipped, with the reason, as no tool has failed.
-    (gpu, _), (host,) = lay_out("per-gpu", topology), lay_out("one-core", topology)
-    tasks.check_gpus(partition, host)
-    check = Mock(current_partition=partition, layout=gpu)
-    check.skip_case = lambda reason, code: Placed.skip_case(check, reason, code)
-    with pytest.raises(Skip) as end:
-        Placed.arrange(check)
-    assert end.value.code == "placement.gpu-not-supported"
+    code = skipped(seen, {**extras, "detect": True}, "one-core")
+    assert code == "placement.gpu-not-supported"
     # There is one thing to know about them.
     (item,) = steps._of_gpus({"devices": seen, "extras": extras})
     assert "[placement.gpu-not-supported]" in item
