@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from conftest import STANDINS, Testbed
+from labs import Lab, fom
 from plumbline.analysis.compare import formats, hostfacts
 from plumbline.check import record
 from plumbline.output.report import views
 from plumbline.placement import proof
 from records import stored, unvalidated
-from test_binding import COMMANDS, SHELLS, TASK, layouts_here, run_bound, run_task
-from test_compare import Lab, fom
+from test_binding import COMMANDS, layouts_here, run_bound
+from test_task import SHELLS, TASK, run_task
 
 #: Of libraries, sites and users: they are reported.
 TUNING = {
