@@ -111,7 +111,8 @@ def test_a_library_tells_which_mpi_it_is():
     if not (MPICH / "mpiexec").is_file():
         pytest.skip(f"{MPICH / 'mpiexec'} does not exist: run make setup")
     library, launcher = MPICH.parent / "lib" / "libmpi.so.12", str(MPICH / "mpiexec")
-    shell = process.Shell({"PATH": ""})
+    # A module of another Python sets this one.
+    shell = process.Shell({"PATH": "", "PYTHONHOME": "/elsewhere"})
     found = providers._launcher_of("ior", {"mpich": str(library)}, shell, "srun")
     assert found == ("local", "", providers.mpi_version(launcher))
     assert found[2].startswith("MPICH ")

@@ -165,7 +165,7 @@ def _variables(causes: list, source: Path | None) -> dict[int, str]:
 
 
 def _first(cause):
-    """Return the earliest finding of a cause."""
+    """Return the earliest change of a cause."""
     return min(cause.rows, key=lambda row: row.start)
 
 

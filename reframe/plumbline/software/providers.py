@@ -256,7 +256,7 @@ def mpi_version(launcher: str, shell: Shell = SESSION) -> str:
 def library_version(path: str, shell: Shell) -> str:
     """Return name and version of the MPI that a library is of, from its
     ``MPI_Get_library_version``; empty if it cannot be loaded, or is of none of these."""
-    return _version_in(shell.output(sys.executable, "-c", _ASK_LIBRARY, path), {
+    return _version_in(shell.output(sys.executable, "-I", "-c", _ASK_LIBRARY, path), {
         "Open MPI": r"Open MPI v([^,\s]+)",
         "Intel MPI": r"Intel\(R\) MPI Library (\d[\d.]*)",
         "MPICH": r"^MPICH Version:\s+(\S+)",
