@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import cluster as virtual
+import nap
 import pytest
 import yaml
 from conftest import BIN, ROOT, Done, Testbed, codes_in, stop
@@ -55,7 +56,10 @@ class Virtual(Testbed):
         modules = folder / "modules"
         (modules / "bin").mkdir(parents=True)
         imb = modules / "bin" / "IMB-MPI1"
-        imb.write_text(f'#!/bin/sh\nexec {TOOLS}/imb/bin/IMB-MPI1 "$@" -iter 200\n')
+        imb.write_text(
+            f"#!/bin/sh\nexport LD_PRELOAD={nap.library(folder)}\n"
+            f'exec {TOOLS}/imb/bin/IMB-MPI1 "$@" -iter 200\n'
+        )
         imb.chmod(0o755)
         (modules / "mpich-imb.lua").write_text(
             f'prepend_path("LD_LIBRARY_PATH", "{TOOLS}/mpich/lib")\n'

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
+import nap
 import pytest
 import two_nodes
 from conftest import BIN, Done, Testbed
@@ -271,6 +272,7 @@ class Machine:
                 "MPIR_CVAR_CH4_NETMOD": "ofi",
                 "FI_PROVIDER": "tcp",
                 "FI_TCP_IFACE": interface,
+                "LD_PRELOAD": str(nap.library(bed.folder)),
             }
             bed.environments.append({
                 "name": interface, "features": ["imb"], "extras": {"provider": "pip"},

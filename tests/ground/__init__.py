@@ -14,13 +14,13 @@ import dataclasses
 import functools
 import os
 import re
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import cluster
+import nap
 import pytest
 import yaml
 from cluster import Cluster
@@ -113,8 +113,7 @@ class Ground(Cluster):
         super()._write()
         (self.folder / "disks").mkdir()
         (self.folder / "prolog").chmod(0o755)
-        source = Path(__file__).with_name("nap.c")
-        compiled(source, self.folder / "nap.so", "-shared", "-fPIC")
+        nap.library(self.folder)
 
     # -- its nodes ------------------------------------------------------------------------
 
@@ -268,12 +267,6 @@ class Ground(Cluster):
         for name in self.names:
             self.disk(name, 100)
         return True
-
-
-def compiled(source: Path, program: Path, *options: str) -> None:
-    """Compiles a program or library of one file."""
-    words = ["gcc", "-O2", *options, "-o", str(program), str(source), "-ldl"]
-    subprocess.run(words, check=True)
 
 
 def missing() -> str:

@@ -10,12 +10,12 @@ import subprocess
 import time
 from pathlib import Path
 
+import nap
 import yaml
 from conftest import MPICH, ROOT
 from login_node import LoginNode
 from records import records_of
 
-from ground import compiled
 from ground.machine import SCRATCH
 
 #: IMB's repetitions, of any message and of one of 1 MiB: a fabric of 50 Mbit/s carries six such
@@ -89,7 +89,7 @@ class Site(LoginNode):
         file.write_text(yaml.safe_dump(content, sort_keys=False))
         checks, program = self.folder / "checks", self.folder / "programs" / "work"
         checks.mkdir()
-        compiled(Path(__file__).with_name("work.c"), program)
+        nap.compiled(Path(__file__).with_name("work.c"), program)
         (checks / "cores.py").write_text(CHECK.format(program=program))
         self.expect(0, "lint", "--system", self.system, "--accept")
 
