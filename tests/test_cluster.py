@@ -375,14 +375,17 @@ def test_a_partition_is_down(bed: Virtual):
 
 
 def test_a_reservation_ends_as_a_job_waits(bed: Virtual):
-    ends = ["StartTime=now", "EndTime=now+5seconds", "Users=root", "Nodes=n0"]
-    bed.cluster.run("scontrol", "create", "reservation", "ReservationName=short", *ends)
+    short = ["ReservationName=short"]
+    of_an_hour = ["StartTime=now", "Duration=60", "Users=root", "Nodes=n0"]
+    bed.cluster.run("scontrol", "create", "reservation", *short, *of_an_hour)
     bed.standin("quick")
     before = bed.session_folders()
     process = bed.start(
         *(BIN / "plumbline", "run", "--system=virtual", "-n", PINGPONG, "-p", "quick", *QUICK),
         *("-J", "reservation=short", "-J", "begin=now+1hour"),
     )
+    virtual.wait_for(lambda: bed.cluster.jobs("pending"))
+    bed.cluster.run("scontrol", "update", *short, "EndTime=now+1second")
     done = bed.ended(process, before)
     (lost,) = done.records
     assert (lost["result"], lost["code"]) == ("error", "case.not-submitted"), done.output
