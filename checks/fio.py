@@ -32,6 +32,8 @@ class fio(Benchmark):
         "size": "{size}MiB",
     }
     headline = ["{direction}_bandwidth"]
+    # Six runs of 1 GiB at 0.5 GB/s.
+    usual_seconds = 12
     tags = {"smoke", "nightly", "maintenance"}
 
     def figures(self) -> list[Figure]:

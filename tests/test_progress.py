@@ -69,10 +69,19 @@ def test_the_rest_follows_what_the_first_took(monkeypatch: pytest.MonkeyPatch) -
     c.usual_seconds = 60
     line = cases.starts("a", "first")
     assert "first" in line and re.findall(r"\d+", line) == ["1", "3", "80"] and line[-1] == "s"
+    # Three times slower than estimated, of which one case in eight is evidence.
     now += 30
     line = cases.starts("b", "second")
-    assert "second" in line and re.findall(r"\d+", line) == ["2", "3", "4"] and line[-3:] == "min"
+    assert "second" in line and re.findall(r"\d+", line) == ["2", "3", "88"] and line[-1] == "s"
+    now += 70
+    line = cases.starts("c", "third")
+    assert re.findall(r"\d+", line) == ["3", "3", "2"] and line[-3:] == "min"
     assert cases.starts("a", "a retry") == ""
+
+
+def test_cases_that_are_estimated_to_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = progress.Progress({"a": CaseResult(usual_seconds=0)})
+    assert re.findall(r"\d+", cases.starts("a", "first")) == ["1", "1", "1"]
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,15 @@ class Progress:
     def starts(self, case: str, name: str) -> str:
         """Return the message for a case that starts now; empty for a case of another machine.
 
-        The time of the cases before it, relative to their estimates, is the speed of this machine.
+        The cases before it show the speed of this machine: their time relative to their estimates,
+        which counts the more, the fewer cases there are left.
         """
         if case not in self._rest:
             return ""
         now = time.monotonic()
         self._began = self._began or now
-        factor = (now - self._began) / self._expected if self._expected else 1
-        rest = sum(case.usual_seconds for case in self._rest.values()) * factor
+        rest = sum(case.usual_seconds for case in self._rest.values())
+        rest *= (now - self._began + rest) / (self._expected + rest or 1)
         self._expected += self._rest.pop(case).usual_seconds
         about = f"{rest / 60:.0f} min" if rest >= 90 else f"{max(rest, 1):.0f} s"
         done = self._number - len(self._rest)
