@@ -75,7 +75,8 @@ SLOWEST = [
     *("facility", "cluster", "ground", "tutorial"),
     *("report_browser", "commands", "sweep", "nightly", "onboarding", "inventories", "kill"),
     *("facility_faults", "fuzz", "pairs", "report", "checks", "queues", "site_configuration"),
-    *("screen", "plain", "reframe_versions", "trend", "faults", "session", "inventory", "host"),
+    *("screen_pairs", "screen_nodes", "screen_figures", "screen_history"),
+    *("plain", "reframe_versions", "trend", "faults", "session", "inventory", "host"),
     *("own_benchmark", "compare", "power", "history", "interrupted"),
 ]
 

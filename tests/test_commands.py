@@ -111,7 +111,7 @@ NIGHT = "plumbline run --mode=nightly"
 PRINTED_ELSEWHERE = {
     "compare.md": "a duet, on a machine with ten other processes; its heading: tests/test_duet.py",
     "history.md": "a damaged record: tests/test_history.py",
-    "network.md": "tests/test_network.py, tests/test_screen.py",
+    "network.md": "tests/test_network.py, tests/test_screen_settings.py",
     "nightly.md": "tests/test_nightly.py",
     "site-folder.md": "a site's folder: tests/test_site_folder.py",
     "throttling.md": "a GPU that is too hot: tests/test_facility_faults.py",

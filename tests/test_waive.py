@@ -35,8 +35,8 @@ from reports import (  # noqa: F401 - fixtures
     shown,
     write,
 )
+from screened import remember
 from test_report import a_baseline, a_change, a_series, count, state
-from test_screen import remember
 
 GIVEN = ["--owner", "storage team", "--until", "30d", "--reason", "a disk is slow"]
 NAME = "alder-babelstream-triad-all-cores"
