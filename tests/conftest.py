@@ -77,7 +77,7 @@ SLOWEST = [
     *("facility_faults", "fuzz", "pairs", "report", "checks", "queues", "site_configuration"),
     *("screen_pairs", "screen_nodes", "screen_figures", "screen_history"),
     *("plain", "reframe_versions", "trend", "faults", "session", "inventory", "host"),
-    *("own_benchmark", "compare", "power", "history", "interrupted"),
+    *("own_benchmark", "compare", "power", "history_index", "history_duckdb", "interrupted"),
 ]
 
 

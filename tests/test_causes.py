@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import records
 from conftest import asked
+from histories import fom, line, store
 from plumbline.analysis import causes
 from plumbline.analysis.trend import listing
 from plumbline.analysis.trend.listing import ChangeRow
 from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
-from test_history import fom, line, store
 
 
 def series_of(values, metric: str = "triad", check: str = "stream", node: str = "", nodes=None):

@@ -110,7 +110,7 @@ NIGHT = "plumbline run --mode=nightly"
 #: Pages with outputs that no command here prints, and where they are compared.
 PRINTED_ELSEWHERE = {
     "compare.md": "a duet, on a machine with ten other processes; its heading: tests/test_duet.py",
-    "history.md": "a damaged record: tests/test_history.py",
+    "history.md": "a damaged record: tests/test_history_faults.py",
     "network.md": "tests/test_network.py, tests/test_screen_settings.py",
     "nightly.md": "tests/test_nightly.py",
     "site-folder.md": "a site's folder: tests/test_site_folder.py",

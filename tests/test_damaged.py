@@ -16,6 +16,7 @@ import pytest
 import records
 from click.testing import CliRunner, Result
 from conftest import Testbed, fault_of, refused
+from histories import NIGHT, line, own_cache_, results_, run, store, values_of  # noqa: F401
 from plumbline.check import record
 from plumbline.cli import main
 from plumbline.history import index
@@ -23,7 +24,6 @@ from plumbline.history.history import History
 from plumbline.operate import nightly
 from plumbline.session import preflight, recovery
 from test_baseline import remember
-from test_history import NIGHT, line, own_cache, results, run, store, values_of  # noqa: F401
 
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -226,7 +226,7 @@ def test_a_hundred_damaged_sessions_among_twenty(testbed: Testbed, monkeypatch: 
 
 
 @pytest.mark.holds("records")
-def test_a_copied_session_counts_once(results: Path):  # noqa: F811
+def test_a_copied_session_counts_once(results: Path):
     folder = store(results, line())
     shutil.copytree(folder, folder.with_name(f"{NIGHT}.bak"))
     folder.with_name("linked").symlink_to(folder.name)
@@ -243,7 +243,7 @@ def test_a_copied_session_counts_once(results: Path):  # noqa: F811
     assert run("list", "--from", results).code == 0
 
 
-def test_a_doubled_line_counts_once(results: Path):  # noqa: F811
+def test_a_doubled_line_counts_once(results: Path):
     """A retry is another attempt, and counts."""
     folder = store(results, line(), line(), line(attempt=1))
     with History(results) as found:
@@ -253,7 +253,7 @@ def test_a_doubled_line_counts_once(results: Path):  # noqa: F811
         assert found.notes == []
 
 
-def test_missing_records_of_a_session_that_has_ended_are_noted(results: Path):  # noqa: F811
+def test_missing_records_of_a_session_that_has_ended_are_noted(results: Path):
     """Once there is an end, which is noticed; a session without one may still run."""
     folder = store(results, line(), plan=3)
     with History(results) as found:
@@ -269,7 +269,7 @@ def test_missing_records_of_a_session_that_has_ended_are_noted(results: Path):  
     assert (done.code, note in done.err) == (0, True)
 
 
-def test_a_name_that_stands_twice_in_a_line_is_one_value(results: Path):  # noqa: F811
+def test_a_name_that_stands_twice_in_a_line_is_one_value(results: Path):
     """The one that was held against the schema."""
     twice = records.dumps(line()).replace('"value":', '"value":"99","value":') + "\n"
     store(results, twice, name=NIGHT)
@@ -307,7 +307,7 @@ def test_what_no_reader_takes_is_spelled_out():
     assert record.create(line(reason="a\0b\udcfcc")).reason == r"a\x00b\udcfcc"
 
 
-def test_a_killed_session_with_a_damaged_record_is_cleaned_up(results: Path):  # noqa: F811
+def test_a_killed_session_with_a_damaged_record_is_cleaned_up(results: Path):
     folder = store(results, line(), '{"half":\n', plan=2)
     (folder / "running").touch()
     reported: list[str] = []

@@ -9,12 +9,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from histories import line, store
 from plumbline.analysis import baseline_diff
 from plumbline.core import files
 from plumbline.core.errors import Fault
 from plumbline.operate import nightly
 from plumbline.output import export
-from test_history import line, store
 
 
 @pytest.mark.holds("results-files")

@@ -25,11 +25,11 @@ import yaml
 from conftest import PATIENCE, ROOT, Done, Testbed, fault_of
 from examples import prints_alike, shown
 from halfway import FILLING, PINGPONG, filling_disk_, halfway  # noqa: F401 - fixture
+from histories import fom, line, store
 from plumbline.core.errors import Fault
 from plumbline.operate import nightly
 from records import records_of
 from test_export import samples
-from test_history import fom, line, store
 from test_waivers import FAR, FIO, NEAR, refer
 
 #: A night without the inventory's rules, of one quick case.

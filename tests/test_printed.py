@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from conftest import asked
+from histories import fom, line, store
 from plumbline.check import record
 from plumbline.core.text import printable_lines
 from plumbline.history.history import History
 from plumbline.session import summary
-from test_history import fom, line, store
 
 #: Erases the screen, sets the title, begins a sequence in one byte, turns the text around, rings.
 STEERS = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x85\x7f"

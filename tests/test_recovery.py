@@ -22,6 +22,7 @@ import fasteners
 import pytest
 import records
 from conftest import fault_of
+from histories import line, results_, store  # noqa: F401 - a fixture
 from plumbline.core import files
 from plumbline.history import running
 from plumbline.session import preflight, recovery
@@ -29,17 +30,10 @@ from plumbline.session import session as sessions
 from plumbline.site import configuration
 from plumbline.site import slurm as slurm_commands
 from records import records_of
-from test_history import line, store
 from test_sbatch import MISSING, Cluster, controller, of_system
 
 #: The id of an unprivileged user.
 NOBODY = 65534
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    (tmp_path / "results").mkdir()
-    return tmp_path / "results"
 
 
 def killed(results: Path, tail: bytes = b"", **plan: object) -> Path:

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import records
 from conftest import Done
+from histories import holding, line, results_, rows_of, run, store  # noqa: F401 - a fixture
 from plumbline.check import record
 from plumbline.history import retention
 from records import records_of
-from test_history import holding, line, rows_of, run, store
 from test_linear import MOST, ratio
 
 
@@ -33,12 +33,6 @@ def session(results: Path, days: float, **fields: object) -> Path:
     (folder / "reframe.log").write_text("a line\n" * 20_000)
     (folder / "report.json").write_text("{}" * 20_000)
     return folder
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    (tmp_path / "results").mkdir()
-    return tmp_path / "results"
 
 
 def left(folder: Path) -> set[str]:

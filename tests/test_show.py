@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import Done, asked
+from histories import fom, line, store
 from plumbline.core.text import WIDTH
 from plumbline.output.report import series_changes, usual
-from test_history import fom, line, store
 
 NIGHTS = 50
 LOST = 12
