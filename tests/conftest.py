@@ -76,7 +76,8 @@ SLOWEST = [
     *("report_browser", "commands", "sweep", "nightly", "onboarding", "inventories", "kill"),
     *("facility_faults", "fuzz", "pairs", "report", "checks", "queues", "site_configuration"),
     *("screen_pairs", "screen_nodes", "screen_figures", "screen_history"),
-    *("plain", "reframe_versions", "trend", "faults", "session", "inventory", "host"),
+    *("plain_baseline", "plain_faults", "plain_figures", "reframe_versions", "trend", "faults"),
+    *("session", "inventory", "host"),
     *("own_benchmark", "compare", "power", "history_index", "history_duckdb", "interrupted"),
 ]
 

@@ -168,7 +168,7 @@ def test_postpone_skips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 def test_reference_of():
     """By the index that the check declares, which ReFrame resolves from 4.10 on; before, it has
-    none. tests/test_plain.py has checks of both kinds."""
+    none. tests/plain_checks.py has checks of both kinds."""
     bounds, mark = (1, -0.1, None, "s"), SimpleNamespace(data=(2, 0, 0), message="known")
     found = {"sys:part:rate": bounds, "sys:part:time": mark}
     check = SimpleNamespace(current_partition=SimpleNamespace(fullname="sys:part"))

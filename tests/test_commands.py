@@ -47,9 +47,9 @@ ELSEWHERE = {
     r"plumbline mirror|PIP_NO_INDEX": "needs Spack's sources, and a folder beyond this one",
     r"apt-get": "installs packages",
     r".*(mychecks|gups)": "one after the other: tests/test_own_benchmark_page.py",
-    r".*-c /site/checks": "has a site's checks: tests/test_plain.py",
+    r".*-c /site/checks": "has a site's checks: tests/test_plain_figures.py",
     r".*--distribute=idle": "measures each of 1,536 nodes here: tests/test_pairs.py has few",
-    r".*(/site/|mysystem)": "a site's own checks: tests/test_plain.py",
+    r".*(/site/|mysystem)": "a site's own checks: tests/test_plain_figures.py",
     r".*(larch|birch)": "at made-up sites: tests/test_two_sites.py",
     r"plumbline compare --duet": "measures a system with two sides: tests/test_duet.py and "
     "tests/test_cluster.py",

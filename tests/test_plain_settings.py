@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import Done, Testbed
+from plain_checks import PRINTED
 from plumbline.check import plain
 from plumbline.history.history import History
 from plumbline.history.series import Selection
 from plumbline.reference.row import SETVAR
 from plumbline.site import check_patches
-from test_plain import PRINTED
 
 #: The rate is the size. A fixture has a variable, too.
 SIZED = (

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 from conftest import Done, Testbed
+from plain_checks import PRINTED
 from reframe.utility.sanity import reference_bounds
-from test_plain import PRINTED
 
 SUITES = (
     PRINTED

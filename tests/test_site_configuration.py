@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, Done, Testbed, refused
+from plain_checks import VARYING
 from plumbline.core.errors import Fault
 from plumbline.site import configuration
-from test_plain import VARYING
 
 OURS = ROOT / "reframe" / "settings.py"
 
