@@ -16,8 +16,8 @@ from conftest import STANDINS, Done, Testbed
 from plumbline.analysis import baseline, baseline_diff
 from plumbline.check import record, states
 from plumbline.reference import waivers
-from test_reference import CASE, LATENCY, registers
-from test_reference import references as of_rows
+from reference_tables import CASE, LATENCY, registers
+from reference_tables import references as of_rows
 
 FIO = ["-n", "fio.*write", "-S", "fio.size=8", "-S", "num_samples=1", "-S", "num_warmups=0"]
 CHECK = "fio %placement=all-cores %direction=write"

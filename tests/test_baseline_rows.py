@@ -6,9 +6,9 @@ from pathlib import Path
 
 from conftest import Testbed
 from plumbline.analysis import baseline, baseline_diff
+from reference_tables import CASE, LATENCY, registers
+from reference_tables import references as of_rows
 from test_baseline import NEW, changes, figure, make, remember, remember_all, table
-from test_reference import CASE, LATENCY, registers
-from test_reference import references as of_rows
 
 
 def test_each_of_several_has_a_baseline_of_its_own(testbed: Testbed) -> None:

@@ -19,7 +19,7 @@ from plumbline.session import inventory_check
 from plumbline.session.plan import PlannedCase
 from plumbline.site import inventory
 from plumbline.site.inventory import Inventory
-from test_reference import LATENCY, references, registers
+from reference_tables import LATENCY, references, registers
 
 #: Two figures, of which one has a ceiling too, and what it is of.
 ROWS = [{"id": "slow"} | LATENCY, {"id": "fast"}, {"id": "most", "kind": "peak", "value": "2000"}]

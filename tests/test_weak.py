@@ -10,7 +10,7 @@ from conftest import Testbed
 from plumbline.reference.lookup import References
 from plumbline.reference.tables import load
 from plumbline.site import inventory, weak
-from test_reference import LATENCY, SHIPPED, references, registers
+from reference_tables import LATENCY, SHIPPED, references, registers
 
 
 @pytest.fixture
