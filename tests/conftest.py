@@ -77,7 +77,7 @@ SLOWEST = [
     *("facility_faults", "fuzz", "pairs", "report", "checks", "queues", "site_configuration"),
     *("screen_pairs", "screen_nodes", "screen_figures", "screen_history"),
     *("plain_baseline", "plain_faults", "plain_figures", "reframe_versions", "trend", "faults"),
-    *("session", "inventory", "host"),
+    *("throttling_wrapper", "session", "inventory", "host"),
     *("own_benchmark", "compare", "power", "history_index", "history_duckdb", "interrupted"),
 ]
 

@@ -11,6 +11,7 @@ import facility
 import pytest
 import yaml
 from conftest import ROOT
+from gpu_readings import OUTSIDE_GROUPS
 from plumbline.check import tasks
 from plumbline.check.outcomes import Refused, Skip
 from plumbline.check.parameters import DEFAULT
@@ -20,7 +21,6 @@ from plumbline.placement import devices
 from plumbline.placement.binding import BindingError, bind
 from plumbline.placement.placement import lay_out, of_one_node
 from plumbline.placement.topology import Topology
-from test_throttling import OUTSIDE_GROUPS
 
 #: What the tools printed, or print by the format of their source.
 SMI = ROOT / "tests" / "captures" / "smi"
