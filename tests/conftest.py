@@ -73,7 +73,8 @@ COLUMNS = [
 #: The slowest test files, the slowest first.
 SLOWEST = [
     *("facility", "cluster", "ground", "tutorial"),
-    *("report_browser", "commands", "sweep", "nightly", "onboarding", "inventories", "kill"),
+    *("report_browser", "commands", "sweep", "nightly", "nightly_interrupted", "onboarding"),
+    *("inventories", "kill"),
     *("facility_faults", "fuzz", "pairs", "report", "checks", "queues", "site_configuration"),
     *("screen_pairs", "screen_nodes", "screen_figures", "screen_history"),
     *("plain_baseline", "plain_faults", "plain_figures", "reframe_versions", "trend", "faults"),
