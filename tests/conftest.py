@@ -74,9 +74,9 @@ COLUMNS = [
 SLOWEST = [
     *("facility", "cluster", "ground", "tutorial"),
     *("report_browser", "commands", "sweep", "nightly", "nightly_interrupted", "onboarding"),
-    *("inventories", "kill"),
-    *("facility_faults", "fuzz", "pairs", "report", "checks", "queues", "site_configuration"),
-    *("screen_pairs", "screen_nodes", "screen_figures", "screen_history"),
+    *("inventories", "kill", "facility_faults", "fuzz", "pairs", "report_scale", "report_heat"),
+    *("report_sessions", "report_node_pages", "report_compare", "checks", "queues"),
+    *("site_configuration", "screen_pairs", "screen_nodes", "screen_figures", "screen_history"),
     *("plain_baseline", "plain_faults", "plain_figures", "reframe_versions", "trend", "faults"),
     *("throttling_wrapper", "session", "inventory", "host"),
     *("own_benchmark", "compare", "power", "history_index", "history_duckdb", "interrupted"),

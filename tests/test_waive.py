@@ -24,8 +24,10 @@ from plumbline.core import paths
 from plumbline.operate.nightly import parts
 from plumbline.output.report import triage
 from plumbline.reference import lookup, waivers
+from report_states import a_baseline, a_change, count, state
 from reports import (  # noqa: F401 - fixtures
     SLOW,
+    a_series,
     demo_,
     notes,
     one,
@@ -36,7 +38,6 @@ from reports import (  # noqa: F401 - fixtures
     write,
 )
 from screened import remember
-from test_report import a_baseline, a_change, a_series, count, state
 
 GIVEN = ["--owner", "storage team", "--until", "30d", "--reason", "a disk is slow"]
 NAME = "alder-babelstream-triad-all-cores"
