@@ -28,7 +28,12 @@ TUNING = {
     "KMP_BLOCKTIME": "0", "GOMP_SPINCOUNT": "9", "MALLOC_ARENA_MAX": "2",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "HSA_ENABLE_SDMA": "0",
     "HIP_FORCE_DEV_KERNARG": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "SLURM_CPU_FREQ_REQ": "high",
-    "UCX_IB_PKEY": "0x1",
+    "UCX_IB_PKEY": "0x1", "PRTE_MCA_io_base_verbose": "1", "OFI_NCCL_PROTOCOL": "RDMA",
+    "LIBOMPTARGET_DEBUG": "0", "AMD_OPT_FLUSH": "1", "GPU_PINNED_XFER_SIZE": "64",
+    "SLURM_NETWORK": "def_tles=0", "IOR_HINT__MPI__cb_nodes": "4",
+    # HPE's MPT.
+    "MPI_IB_RAILS": "2", "MPI_BUFS_PER_PROC": "128", "MPI_COLL_A2A_FRAG": "1", "MPI_NAP": "1",
+    "MPI_XPMEM_ENABLED": "0", "MPI_MEMMAP_OFF": "1", "MPIO_DIRECT_WRITE": "1",
 }  # fmt: skip
 #: Of a rank, a node, a job or a launcher, where tasks are, or secret: they are not.
 OTHERS = {
@@ -40,6 +45,10 @@ OTHERS = {
     "FI_PSM3_UUID": "9d26", "FI_OPX_UUID": "1", "NCCL_COMM_ID": "n1:1", "NCCL_HOSTID": "n1",
     "MPICH_OFI_CXI_PID_BASE": "3", "MV2_COMM_WORLD_RANK": "0", "PMIX_RANK": "0",
     "HF_TOKEN": "x", "CUDA_ACCESS_TOKEN": "x", "MPICH_PASSWORD": "x", "OMPI_MCA_sec_KEY": "x",
+    "PRTE_MCA_rmaps_default_mapping_policy": "core", "PRTE_MCA_prte_x": "1",
+    "MPI_ROOT": "/opt", "MPI_DIR": "/opt", "MPI_UNIVERSE_SIZE": "8", "MPI_LOCALRANKID": "1",
+    "MPI_WORLD_MAP": "n1 4", "MPI_DSM_OFF": "1", "MPI_SHEPHERD": "true",
+    "OMPI_MCA_x_password": "x", "FI_X_API_KEY": "x", "UCX_CREDENTIALS": "x", "FI_token": "x",
     "NOT_UCX_TLS": "1", "UCX": "1", "LD_PRELOAD_X": "1", "NCCL_DEBUG": "",
     # Plumbline has its own value, or unsets it.
     "OMP_NUM_THREADS": "7", "OMP_PLACES": "cores", "MV2_ENABLE_AFFINITY": "1",
@@ -67,7 +76,8 @@ def test_a_task_reports_what_tunes_libraries_and_no_more(shell: str) -> None:
     words = ("OMP_NUM_THREADS=1", "OMP_PLACES={0}", "OMP_PROC_BIND=close")
     done = run_task(shell, TASK, 0, *words, "true", **TUNING, **OTHERS)
     assert reported(done.stderr) == TUNING
-    assert not any(name in done.stderr for name in ("transports", "TOKEN", "PASSWORD"))
+    words = ("transports", "TOKEN", "token", "PASSWORD", "password", "CREDENTIALS", "API_KEY")
+    assert not any(name in done.stderr for name in words)
     assert proof.variables(run_task(shell, TASK, 1, "true", **TUNING).stderr, "") == set()
 
 
@@ -101,18 +111,39 @@ def test_long_values_and_many_variables_are_bounded_visibly() -> None:
     assert more + len(found) == len(env)
 
 
+@pytest.mark.parametrize("value", ["http://me:s3cret@proxy:1/", "a,auth_token=s3cret"])
+def test_a_value_that_may_be_secret_is_not_recorded(value: str) -> None:
+    done = run_task("sh", TASK, 0, "true", UCX_TLS="rc", FI_EFA_X=value)
+    assert reported(done.stderr) == {"UCX_TLS": "rc", "FI_EFA_X": "(not recorded)"}
+    assert "s3cret" not in done.stderr
+
+
+def rank(number: int, local: int, **variables: str) -> str:
+    env = {"PMI_RANK": str(number), "PMI_LOCAL_RANK": str(local)}
+    stderr = run_task("sh", TASK, 0, "true", **env, **variables).stderr
+    return "".join(line for line in stderr.splitlines(True) if "plumbline-variable" in line)
+
+
 @pytest.mark.parametrize(
-    ("env", "silent"),
-    [
-        ({"PMI_RANK": "9", "PMI_LOCAL_RANK": "9"}, False),
-        ({"PMI_RANK": "300", "PMI_LOCAL_RANK": "0"}, False),
-        ({"PMI_RANK": "300", "PMI_LOCAL_RANK": "1"}, True),
-    ],
+    ("number", "local", "whole"), [(7, 7, True), (300, 0, True), (8, 8, False)]
 )
-def test_the_first_tasks_and_one_of_each_node_report(env: dict, silent: bool) -> None:
-    """Not thousands of them."""
-    done = run_task("sh", TASK, 0, "true", UCX_TLS="rc", **env)
-    assert (proof.variables(done.stderr, "") == set()) is silent
+def test_most_tasks_report_a_checksum_alone(number: int, local: int, whole: bool) -> None:
+    """Not thousands of them all that they have."""
+    printed = rank(number, local, UCX_TLS="rc")
+    assert ("UCX_TLS rc" in printed) is whole
+    assert whole or len(printed.splitlines()) == 1
+
+
+def test_a_task_that_differs_is_visible_by_its_checksum() -> None:
+    """Also by what is too long to be printed, but not by the GPU that Plumbline gives it."""
+    env = {f"UCX_{number:03}": "x" * 190 for number in range(40)}
+    first, same = rank(0, 0, **env), rank(8, 8, CUDA_VISIBLE_DEVICES="3", **env)
+    assert proof.OTHER_TASKS not in reported(first + same)
+    others = [rank(9, 9, **env | {"UCX_039": "y"}), rank(10, 10, **env, NCCL_ALGO="Ring"),
+              rank(11, 11, **env | {"UCX_000": "x" * 300})]  # fmt: skip
+    found = reported(first + same + "".join(others))
+    assert found.pop(proof.OTHER_TASKS) == "3"
+    assert found == reported(first)
 
 
 @pytest.mark.parametrize("launcher", COMMANDS)

@@ -27,6 +27,9 @@ Variables = frozenset[tuple[str, str]]
 #: In place of the value of a variable that is not set.
 NOT_SET = "unset"
 
+#: In place of the name of a variable: the number of tasks of which only a checksum is known.
+OTHER_TASKS = "(other tasks)"
+
 #: Characters of a line that a message quotes.
 QUOTED = 300
 
@@ -123,15 +126,25 @@ def host_facts(stderr: str) -> dict[str, dict[str, str]]:
 
 def variables(stderr: str, jobid: str) -> set[Variables]:
     """Return the different sets of variables with which tasks tune libraries, without those that
-    Plumbline sets; none if no task reported them. In paths, the job's number is ``JOBID``."""
+    Plumbline sets; none if no task reported them. In paths, the job's number is ``JOBID``.
+
+    Most tasks report only a checksum. Each set has the number of tasks whose own is not printed.
+    """
     found: dict[str, set[tuple[str, str]]] = {}
+    sums: dict[str, str] = {}
     number = re.compile(rf"(?<![0-9A-Za-z]){re.escape(jobid)}(?![0-9A-Za-z])")
     for line in lines_by_word(stderr).get("plumbline-variable", ()):
         _, rank, name, value = [*line.split(" ", 3), "", "", ""][:4]
+        if name == "=":
+            sums[rank] = value
+            continue
         of_task = found.setdefault(rank, set())
         if value and name not in overruled():
             of_task.add((name, number.sub("JOBID", value) if jobid and "/" in value else value))
-    return {frozenset(of_task) for of_task in found.values()}
+    printed = {sums.get(rank) for rank in found}
+    others = sum(of_task not in printed for of_task in sums.values())
+    more = {(OTHER_TASKS, str(others))} if others else set()
+    return {frozenset(of_task | more) for of_task in found.values()}
 
 
 def merged(found: Iterable[Variables]) -> dict[str, str]:

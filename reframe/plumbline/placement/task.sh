@@ -161,32 +161,41 @@ fi 2>/dev/null
 own_gpus=${own_gpus#,}
 printf 'plumbline-task %s %s %s %s %s %s %s %s\n' "$rank" "$host" "$cpus" "${mems:-?}" "$given" \
     "${visible:-none}" "${place:-?}" "${own_gpus:--}" >&2
-# What tunes the libraries below the program, as it gets it: of the first tasks, which may differ, and
-# of one on each node. Not what a launcher gives to a rank, a node or a job, or places tasks with, nor
-# what may be secret. A launcher may mix the texts of tasks that print more than 4096 bytes.
-if [ "$sample" = 0 ] && { [ "${place:-0}" = 0 ] || [ "$rank" -lt 256 ]; }; then
-    awk -v report="plumbline-variable $rank" 'BEGIN {
+# What tunes the libraries below the program, as it gets it: in full of the first eight tasks, which may
+# be the only ones that differ, and of one on each node; of each task a checksum, which shows any other
+# difference. Not what a launcher gives to a rank, a node or a job, or places tasks with, nor what may be
+# secret. A launcher may mix the texts of tasks that print more than 4096 bytes.
+if [ "$sample" = 0 ]; then
+    tuning=$(awk 'BEGIN {
         for (name in ENVIRON) {
-            if (ENVIRON[name] == "" || name !~ "^(UCX|UCC|HCOLL|SHARP|FI|CXI|PSM[23]|HFI|IPATH|MLX[45]" \
-                "|RDMAV|IBV|OMPI_MCA|PMIX_MCA|MPICH|MPIR_CVAR|MPIR_PARAM|ROMIO|I_MPI|MV2|MVP|PAMI|NCCL" \
-                "|RCCL|MSCCL|OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|MALLOC|HUGETLB|CUDA|HSA|HIP|ROC|GPU_MAX)_" \
-                "|^(GLIBC_TUNABLES|LD_PRELOAD|AMD_DIRECT_DISPATCH|SLURM_[CG]PU_FREQ(_REQ)?)$" ||
-                name ~ "^OMPI_MCA_(ess|orte|rmaps|hwloc|initial_wdir|num_procs|cpu_type)" \
+            value = ENVIRON[name]
+            if (value == "" || name !~ "^(UCX|UCC|HCOLL|SHARP|FI|CXI|PSM[23]?|HFI|IPATH|MLX[45]|RDMAV" \
+                "|IBV|OMPI_MCA|PRTE_MCA|PMIX_MCA|MPICH|MPIR_CVAR|MPIR_PARAM|ROMIO|I_MPI|MV2|MVP|PAMI" \
+                "|NCCL|OFI_NCCL|RCCL|MSCCL|OMP|KMP|GOMP|LIBOMP|LIBOMPTARGET|NVCOMPILER|CRAY_ACC|CRAY_OMP" \
+                "|MKL|OPENBLAS|BLIS|MALLOC|HUGETLB|CUDA|HSA|HIP|ROC|AMD|GPU|IOR_HINT|MPIO_DIRECT)_" \
+                "|^MPI_(BUF|COLL_|CONNECTIONS|CUDA_|DEFAULT_SINGLE|GATHER_|GRU_|HUGEPAGE|IB_|MAP|MEM|MSG_" \
+                "|NAP|NUM_QUICKS|OPA_|PREFAULT|REQUEST_MAX|SHARED|SUPERPAGE|UD_|USE_|WIN_MODE|XPMEM)" \
+                "|^(GLIBC_TUNABLES|LD_PRELOAD|XLSMPOPTS|SLURM_NETWORK|SLURM_[CG]PU_FREQ(_REQ)?)$" ||
+                name ~ "^(OMPI|PRTE)_MCA_(ess|orte|prte|rmaps|hwloc|initial_wdir|num_procs|cpu_type)" \
                 "|^I_MPI_(HYDRA|INFO|INTERNAL|PIN|RETURN)|INTERFACE_HOSTNAME$|_COMM_WORLD_|_UUID$" \
-                "|_PID_BASE$|^NCCL_(COMM_|HOST)ID$|TOKEN|SECRET|PASSW|_KEY$") continue
+                "|_PID_BASE$|_VISIBLE_DEVICES$|^NCCL_(COMM_|HOST)ID$" ||
+                toupper(name) ~ "TOKEN|SECRET|PASSW|CREDENTIAL|APIKEY|_KEY$") continue
+            gsub(/[\r\n]+/, " ", value)
+            if (toupper(value) ~ "TOKEN|SECRET|PASSW|CREDENTIAL|://[^/]*:[^/]*@") value = "(not recorded)"
             for (at = ++count; at > 1 && names[at - 1] > name; at--) names[at] = names[at - 1]
             names[at] = name
+            values[name] = value
         }
-        print report
-        for (at = 1; at <= count; at++) {
-            value = ENVIRON[names[at]]
-            gsub(/[\r\n]+/, " ", value)
-            if (length(value) > 200) value = substr(value, 1, 200) "... (" length(value) " characters)"
-            line = report " " names[at] " " value
-            if ((size += length(line)) > 3500) { print report, "(more)", count - at + 1; exit }
-            print line
-        }
-    }' >&2 2>/dev/null
+        for (at = 1; at <= count; at++) print names[at], values[names[at]]
+    }' 2>/dev/null) && sum=$(printf %s "$tuning" | cksum 2>/dev/null) && {
+        printf '= %s\n' "${sum%% *}"
+        [ "${place:-0}" != 0 ] && [ "$rank" -ge 8 ] || printf '%s\n' "$tuning"
+    } | awk -v report="plumbline-variable $rank" '{
+        value = substr($0, length($1) + 2)
+        if (length(value) > 200) value = substr(value, 1, 200) "... (" length(value) " characters)"
+        line = report " " $1 " " value
+        if ((size += length(line)) <= 3500) print line; else more++
+    } END { if (more) print report, "(more)", more }' >&2
 fi
 # One task reports the node; each task if the local rank is not known.
 if [ "$sample" = 0 ] && [ "${place:-0}" = 0 ]; then
