@@ -232,12 +232,22 @@ class Elsewhere:
         if opens:
             self.write(f"dev/nvidia{minor}")
 
-    def amd(self, number: int, bus: str = "", numa: int = 0, opens: bool = True) -> None:
-        """A node of KFD: a processor where it has no bus id."""
+    def amd(
+        self, number: int, bus: str = "", numa: int = 0, opens: bool = True,
+        links: tuple[tuple[int, int], ...] = (),
+    ) -> None:  # fmt: skip
+        """A node of KFD: a processor where it has no bus id.
+
+        :arg links: other nodes, each with the type of the link, as kfd_crat.h has them.
+        """
+        folder = f"sys/class/kfd/kfd/topology/nodes/{number}"
+        for other, kind in links:
+            text = f"type {kind}\nversion_major 0\nnode_from {number}\nnode_to {other}\nweight 15"
+            self.write(f"{folder}/io_links/{other}/properties", text)
         minor = 128 + number if bus else 0
         simds = 440 if bus else 0
         text = f"cpu_cores_count 64\nsimd_count {simds}\ndrm_render_minor {minor}"
-        self.write(f"sys/class/kfd/kfd/topology/nodes/{number}/properties", text if opens else "")
+        self.write(f"{folder}/properties", text if opens else "")
         if bus:
             device = f"sys/class/drm/renderD{minor}/device"
             self.write(f"{device}/uevent", f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}\nMODALIAS=pci:v1")

@@ -236,6 +236,18 @@ def test_a_narrow_link(model: str, cells: dict[str, str], narrow: bool) -> None:
     assert codes(found) == (["device.narrow-link"] if narrow else [])
 
 
+@pytest.mark.parametrize("mode, judged", [("Enabled", False), ("Disabled", True), ("[N/A]", True)])
+def test_a_pcie_link_beside_nvlink_c2c_is_not_judged(mode: str, judged: bool) -> None:
+    """A GH200 reports a link of one lane, by which no copies to the host go."""
+    text = text_of("nvidia_h200_590_load.csv", pcie_link_width_current="1")
+    head, row = text.splitlines()
+    found = of(reported(f"{head}, c2c.mode\n{row}, {mode}\n", "load"))
+    (device,) = found.devices("n1").values()
+    assert codes(found) == (["device.narrow-link"] if judged else [])
+    assert ("link" in device.recorded()) is ("max_link" in device.recorded()) is judged
+    assert ({"NVLink-C2C"} <= {*found.facts("n1").values()}) is not judged
+
+
 def test_an_idle_link_is_no_evidence() -> None:
     idle = text_of("nvidia_rtx2080_595_idle.csv")
     found = of(reported(idle, "before") + reported(idle, "after"))

@@ -231,6 +231,32 @@ def test_the_kernel_shows_what_rocm_smi_does_not_print(
     assert of(done.stderr).devices("n1")["0000:26:00.0"].link is None
 
 
+@pytest.mark.parametrize("links, fabric", [
+    (((0, 11), (2, 2)), True), (((0, 2), (2, 11)), False),
+])  # fmt: skip
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_pcie_link_beside_infinity_fabric_is_not_judged(
+    shell: str, node: Node, elsewhere: Elsewhere, links: tuple[tuple[int, int], ...], fabric: bool
+) -> None:
+    """As of Frontier's MI250X and of MI300A: the kernel's KFD shows by which link the GPU hangs on
+    its processor (kfd_fill_gpu_direct_io_link_to_cpu), and of an APU reads no PCIe link."""
+    amdgpu(elsewhere)
+    elsewhere.amd(0)
+    elsewhere.amd(1, "0000:26:00.0", links=links)
+    elsewhere.amd(2, "0000:05:00.0")
+    node.prints("rocm-smi", json.dumps({"card0": {"PCI Bus": "0000:26:00.0"}}))
+    done = run(shell, elsewhere.script, "0", "PLUMBLINE_DEVICES=rocm:0", "true", **node.env)
+    found = of(done.stderr.replace(" after ", " load-1 "))
+    recorded = found.devices("n1")["0000:26:00.0"].recorded()
+    shown = found.facts("n1").get("gpu.0000:26:00.0.host_link")
+    if fabric:
+        assert (codes(found), shown) == ([], "Infinity Fabric")
+        assert not {"link", "max_link"} & {*recorded}
+    else:
+        assert (codes(found), shown) == (["device.narrow-link"], None)
+        assert (recorded["link"], recorded["max_link"]) == ("gen 3 x8", "gen 4 x16")
+
+
 @pytest.mark.parametrize("text, faults", [
     ("0x00000001 : 0x00001000 : R\n0x00000002 : 0x00001000 : P", ["page-retirement-pending"]),
     ("0x00000001 : 0x00001000 : F", ["page-retirement-pending"]), ("", []),

@@ -57,7 +57,8 @@ class Device:
         only that is known; ``None`` if the GPU reported neither reasons nor counters of the runs.
     :ivar temperature: the highest, in degrees Celsius. :ivar clock: the highest, in MHz;
         ``memory_clock`` likewise.
-    :ivar link: the best state of its PCIe link while it worked; ``max_link`` what it can be.
+    :ivar link: the best state of its PCIe link while it worked; ``max_link`` what it can be. Both
+        are ``None`` for one that has another link to its host: what PCIe shows is not its speed.
     :ivar corrected: ECC errors during the runs and between them, ``uncorrected`` likewise.
     :ivar faults: why it needs a reset or a repair.
     """
@@ -208,7 +209,8 @@ def _device(every: list[GpuReading]) -> Device:
     """Return what readings of one GPU show. Its counters contain what happened between the runs:
     they are read after each one, but before the first one alone, to call the tool less often."""
     faults = [gpu.faults for gpu in every if gpu.faults is not None]
-    best = [gpu.link for gpu in every if gpu.link and gpu.active]
+    pcie = not any("host_link" in gpu.settings for gpu in every)
+    best = [gpu.link for gpu in every if pcie and gpu.link and gpu.active]
     return Device(
         _throttled(every),
         temperature=max((g.temperature for g in every if g.temperature is not None), default=None),
@@ -220,7 +222,7 @@ def _device(every: list[GpuReading]) -> Device:
         link=PcieLink(max(link.generation for link in best), max(link.width for link in best))
         if best
         else None,
-        max_link=every[-1].max_link,
+        max_link=every[-1].max_link if pcie else None,
         corrected=_growth([gpu.corrected for gpu in every]),
         uncorrected=_growth([gpu.uncorrected for gpu in every]),
         faults=sorted(frozenset().union(*faults)) if faults else None,

@@ -286,6 +286,7 @@ def _nvidia(cells: dict[str, str], moment: str) -> GpuReading:
             "max_clock": values.get("clocks.max.sm"),
             "max_memory_clock": values.get("clocks.max.memory"),
             "max_link": most,
+            "host_link": "NVLink-C2C" if cells.get("c2c.mode") == "Enabled" else None,
             "ecc": cells.get("ecc.mode.current"),
             "firmware": cells.get("vbios_version"),
         }),
@@ -463,6 +464,7 @@ def _of_amdgpu(lines: list[str], moment: str) -> Iterator[tuple[str, GpuReading]
             settings=_stated({
                 "default_power_limit": default or None,
                 "max_link": max_link,
+                "host_link": "Infinity Fabric" if ",host_link:xgmi," in line else None,
                 "performance_level": level and level[1],
                 "uncorrected_errors": numbers.get("umc_err_count:ue"),
             }),

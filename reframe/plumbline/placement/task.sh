@@ -114,7 +114,7 @@ if [ -z "$given" ]; then
 fi
 # The node's GPUs by bus id, in the order in which programs count them, and those that this task can
 # open: device cgroups hide the others, which programs then do not count.
-gpus='' modes='' own_gpus='' hidden=''
+gpus='' modes='' own_gpus='' hidden='' processors=' ' fabric=' '
 gpu() { # BUS_ID DEVICE_FOLDER DEVICE_FILE
     numa='?' compute='' memory=''
     [ ! -r "$2/numa_node" ] || read -r numa <"$2/numa_node"
@@ -154,7 +154,15 @@ if [ "$visible" != - ] || [ "$sample" = 0 ]; then
             done <"$device/uevent"
         fi
         # A KFD node without SIMDs is a processor.
-        [ "$simds" = 0 ] || gpu "$bus" "$device" "/dev/dri/renderD$minor"
+        [ "$simds" = 0 ] && processors="$processors$number " || gpu "$bus" "$device" "/dev/dri/renderD$minor"
+        for link in "$nodes/$number"/io_links/*/properties; do
+            type='' end=''
+            while read -r key value; do
+                case $key in type) type=$value ;; node_to) end=$value ;; esac
+            done <"$link"
+            # CRAT_IOLINK_TYPE_XGMI of the kernel's kfd_crat.h: Infinity Fabric.
+            case $type:$processors in 11:*" $end "*) fabric="$fabric$bus " ;; esac
+        done
         number=$((number + 1))
     done
 fi 2>/dev/null
@@ -398,7 +406,7 @@ devices_at() { # MOMENT
                     power.default_limit clocks.current.sm clocks.max.sm clocks.current.memory \
                     clocks.max.memory clocks.applications.graphics clocks.applications.memory \
                     pcie.link.gen.current pcie.link.gen.max pcie.link.width.current \
-                    pcie.link.width.max compute_mode persistence_mode ecc.mode.current \
+                    pcie.link.width.max c2c.mode compute_mode persistence_mode ecc.mode.current \
                     ecc.errors.corrected.volatile.total ecc.errors.uncorrected.volatile.total \
                     retired_pages.pending remapped_rows.pending remapped_rows.failure \
                     gpu_recovery_action clocks_throttle_reasons.active $reasons.active \
@@ -447,6 +455,7 @@ devices_at() { # MOMENT
             text=$(for folder in /sys/bus/pci/drivers/amdgpu/*:*; do
                 cd -P "$folder" 2>/dev/null || continue
                 printf '%s,' "${folder##*/}"
+                case $fabric in *" ${folder##*/} "*) printf 'host_link:xgmi,' ;; esac
                 {
                     tool grep -H . power_dpm_force_performance_level hwmon/*/power1_cap_default \
                         ras/umc_err_count

@@ -25,8 +25,9 @@ from plumbline.reference.waivers import matches
 COMPARED = {
     network.FACT: ("mtu", "speed", "rate", "state", "lower"),
     throttling.FACT: (
-        *("power_limit", "max_clock", "max_memory_clock", "max_link", "ecc", "application_clock"),
-        *("application_memory_clock", "compute_mode", "persistence", "performance_level"),
+        *("power_limit", "max_clock", "max_memory_clock", "max_link", "host_link", "ecc"),
+        *("application_clock", "application_memory_clock", "compute_mode"),
+        *("persistence", "performance_level"),
     ),
     "cpu.": ("max_frequency", "quota"),
 }
