@@ -4,7 +4,8 @@
 
 If a signal ends a job's process, fio reports error 0 and exits with 0. It reports what was moved
 until then, and may print :data:`FAILED`, on standard output or error (``backend.c``). The check
-compares ``io_bytes`` with the requested size.
+compares ``io_bytes`` with the requested size. Nor is it an error for fio that the data could not be
+synchronized, or that the page cache, which it drops before it reads, could not be dropped.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from typing import Any
 from plumbline.parse import Fom, Output, ParseError, json_report
 from plumbline.parse.json_report import count
 
-#: fio's messages about jobs that a signal or fio itself ended.
+#: fio's messages about jobs that a signal or fio itself ended, and about data that is not stored.
 FAILED = re.compile(
-    r"^fio: (?:terminating on signal \d+|pid=\d+, got signal=\d+|pid=\d+ disappeared|"
-    r"job '.*hasn't exited in).*$",
+    r"^(?:fio: (?:terminating on signal \d+|pid=\d+, got signal=\d+|pid=\d+ disappeared|"
+    r"job '.*hasn't exited in|\d+ jobs? failed to start|end_fsync failed for)|"
+    r"(?:open .* for )?syncfs .*failed).*$",
     re.M,
 )
+
+_CACHED = re.compile(r"^fio: cache invalidation of .* failed: .*$", re.M)
+_DIRECT = re.compile(r'"direct"\s*:\s*"1"')
 
 
 def parse(text: str) -> Output:
@@ -40,6 +45,8 @@ def parse(text: str) -> Output:
     jobs = json_report.objects(report, "jobs")
     if len(jobs) != 1:
         raise ParseError(f"{len(jobs)} groups of jobs, expected one (--group_reporting)")
+    if (cached := _CACHED.search(text)) and not _DIRECT.search(text):
+        raise ParseError(f"fio reports: {cached[0]}", code="output.program-error")
     if error := count(jobs[0], "error"):
         raise ParseError(f"fio's job failed with error {error}", code="output.program-error")
     directions = {name: json_report.field(jobs[0], name) for name in ("read", "write")}

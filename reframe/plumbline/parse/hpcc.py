@@ -56,9 +56,14 @@ _BEGIN, _CLOSE, _END = (
 _ERRORS = ("MPIRandomAccess_ErrorsFraction", "MPIRandomAccess_LCG_ErrorsFraction")
 _NEEDED = (*KEYS, *_ERRORS, "Success", "CommWorldProcs", "HPL_N")
 
-#: A message of the latency and bandwidth part about wrong bytes (``bench_lat_bw_1.5.2.c``), after
-#: which hpcc continues, and reports success. Ranks but the first print it on standard error.
-FAILED = re.compile(r"^\[\d+\]: ERROR: .*expected \d+ and \d+ as first and last byte.*$", re.M)
+#: Messages after which hpcc continues, and reports success: of the latency and bandwidth part about
+#: wrong bytes (``bench_lat_bw_1.5.2.c``), which ranks but the first print on standard error, and
+#: that MPIRandomAccess is not verified (``RandomAccess/verification.c``), also there.
+FAILED = re.compile(
+    r"^\[\d+\]: ERROR: .*expected \d+ and \d+ as first and last byte.*$"
+    r"|^Failed to allocate memory for (?:local|global) buckets\.",
+    re.M,
+)
 
 
 def parse(text: str) -> Output:

@@ -48,7 +48,8 @@ _VERSION = re.compile(r"^#\s+Intel\(R\) MPI Benchmarks (\S+(?: Update \d+)?), MP
 _LISTED = re.compile(r"^# List of Benchmarks to run:[ ]*\n((?:[ ]*\n|# \w+[ ]*\n)+)", re.M)
 _LARGEST = re.compile(r"^# Maximum message length in bytes:\s+(\d+)\s*$", re.M)
 _COMMAND = re.compile(r"^# Calling sequence was:[ ]*\n[ ]*\n# (.+)$", re.M)
-_ERROR = re.compile(r"^# !! (.*?) !!|^(Invalid benchmark name .*)$", re.M)
+#: Without a second ``!!``: a build with ``IMB_OPTIONAL``, whose "results may differ".
+_ERROR = re.compile(r"^# !! (.*?)(?: !!)?[ ]*$|^(Invalid benchmark name .*)$", re.M)
 _END = "# All processes entering MPI_Finalize"
 
 

@@ -33,6 +33,11 @@ _SMALLER = re.compile(
     r"|Using actual aggregate bytes moved|[Mm]aybe caused by deadlineForStonewalling"
 )
 
+#: Bytes of the file, and those that were moved.
+_SIZES = re.compile(
+    r"Stat\(\) of aggregate file size\s+= (\d+).*\n.*Using actual aggregate bytes moved\s+= (\d+)"
+)
+
 _MESSAGE = re.compile(r"(?:ior )?(?:WARNING|ERROR): [^\n]*\n?|^.*FAILED comparison.*$", re.M)
 
 #: What ``stoneWallingWearOut`` prints, also within the JSON.
@@ -94,6 +99,11 @@ def parse(text: str) -> Output:
     for line in messages:
         if not HARMLESS.search(line) and not _SMALLER.search(line):
             raise ParseError(f"IOR reports: {line}", code="output.program-error")
+    if lost := [size for size, moved in _SIZES.findall(text) if int(size) < int(moved)]:
+        raise ParseError(
+            f"IOR reports a file of {lost[0]} bytes, less than it moved: data were lost",
+            code="output.program-error",
+        )
     smaller = any(map(_SMALLER.search, messages))
     text = _WORN_OUT.sub("", _MESSAGE.sub("", text))
     if not _BANNER.search(text):

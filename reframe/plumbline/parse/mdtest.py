@@ -18,11 +18,14 @@ import re
 
 from plumbline.parse import Fom, Output, ParseError, parse_count, parse_number, single
 
+#: A warning after which the rate of renaming is printed, of a phase that did nothing.
+NO_RENAME = "Backend doesn't support rename"
+
 #: Warnings that do not affect the rates.
 HARMLESS = (
     "Read bytes is 0, thus, a read test will actually just open/close",
     "unable to use realpath() on file system",
-    "Backend doesn't support rename",
+    NO_RENAME,
 )
 
 _DIRECTORY = ("Directory creation", "Directory stat", "Directory removal")
@@ -98,7 +101,8 @@ def parse(text: str) -> Output:
         if "'-I" not in command:
             done |= {"File": bounds, "Directory": bounds}
         _check_times(rates, tables["time"][1], done)
-    foms = [_figure(name, cells) for name, cells in rates.items()]
+    unsupported = {"Directory rename"} if NO_RENAME in text else set()
+    foms = [_figure(name, rates[name]) for name in rates if name not in unsupported]
     return Output(tuple(filter(None, foms)), parse_count(tasks, "tasks"), version, inputs)
 
 
