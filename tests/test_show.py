@@ -237,3 +237,44 @@ def test_the_first_attempt_counts(tmp_path: Path):
     store(tmp_path, line(day=2, result="error", reason="x", foms=[]), line(day=2, attempt=1))
     done = show(tmp_path, "--format=json")
     assert (done.code, json.loads(done.out)["figures"]) == (2, [])
+
+
+def test_the_facts_of_a_session(tmp_path: Path):
+    """One row for each value, of the newest session; a fact that nodes share has both."""
+    hosts = {"n1": {"kernel": "5.14"}, "n2": {"kernel": "5.14", "firmware": "=1"}}
+    of_case = {"hosts": hosts, "build": {"mpi": "openmpi@5"}, "foms": foms(0)}
+    for day, tls in ((1, "rc"), (2, "tcp")):
+        when = {"session": f"2026090{day}T020000Z-00000{day}", "time": f"2026-09-0{day}T02:00:00Z"}
+        store(
+            tmp_path,
+            line(check="a", variables={"UCX_TLS": tls}, **of_case, **when),
+            line(1, check="b", **of_case, **when),
+            plan=2,
+        )
+    done = show(tmp_path, "--facts", "--format=json")
+    rows = {(row["kind"], row["name"], row["value"]): row["where"] for row in json.loads(done.out)}
+    assert done.code == 0 and rows == {
+        ("build", "mpi", "openmpi@5"): ["a @cpu+gnu", "b @cpu+gnu"],
+        ("variable", "UCX_TLS", "tcp"): ["a @cpu+gnu"],
+        ("host", "kernel", "5.14"): ["n1", "n2"],
+        ("host", "firmware", "=1"): ["n2"],
+    }
+    only = json.loads(show(tmp_path, "--facts", "--format=json", "--check=b").out)
+    assert {row["kind"] for row in only} == {"build", "host"}
+    text = show(tmp_path, "--facts").out
+    assert max(map(len, text.splitlines())) <= WIDTH and "UCX_TLS" in text
+    exported = asked("history", "export", "--facts", "--from", tmp_path)
+    cells = [*csv.DictReader(exported.out.splitlines())]
+    assert exported.code == 0 and len(cells) == 8
+    assert {row["value"] for row in cells if row["kind"] == "variable"} == {"rc", "tcp"}
+    # No formula in a spreadsheet.
+    assert {row["value"] for row in cells if row["name"] == "firmware"} == {"'=1"}
+    assert {row["where"] for row in cells if row["name"] == "kernel"} == {"n1; n2"}
+    assert show(tmp_path, "--facts", "--failed").code == 2
+
+
+def test_a_session_without_facts(tmp_path: Path):
+    store(tmp_path, line(build={}, hosts={}, foms=foms(0)), plan=1)
+    done = show(tmp_path, "--facts", "--format=json")
+    assert (done.code, json.loads(done.out)) == (2, [])
+    assert show(tmp_path, "--facts").out.endswith("plumbline: 0 values\n")

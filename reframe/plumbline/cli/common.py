@@ -70,6 +70,10 @@ table_format_option = click.option(
     "--format", "form", type=click.Choice(["text", "json", "csv"]), default="text",
     show_default=True,
 )  # fmt: skip
+facts_option = click.option(
+    "--facts", is_flag=True, help="Builds, tuning variables and facts of nodes instead of figures."
+)
+
 output_option = click.option(
     "-o",
     "--output",

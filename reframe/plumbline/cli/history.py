@@ -15,6 +15,7 @@ import click
 
 from plumbline.cli.common import (
     echo,
+    facts_option,
     keep_options,
     output_option,
     say,
@@ -209,15 +210,21 @@ def _node_cells(row, flagged: dict[tuple[str, str], str]) -> dict:
 
 @history.command()
 @selection_options
+@facts_option
 @output_option
-def export(select, source: Path | None, output: Path | None):
+def export(select, source: Path | None, facts: bool, output: Path | None):
     """Print the history as CSV, which --from of other commands reads.
 
     It has a row for each figure of merit, each case without one, and each session without a case.
+    With --facts, it has a row for each value of a session, which other commands do not read.
     """
     from plumbline.history.history import History
+    from plumbline.output import facts as session_facts
 
     with History(source, say=warn) as found:
+        if facts:
+            write(session_facts.as_csv(session_facts.rows(found.records(select))), output)
+            sys.exit(warn_skipped(found))
         rows = found.rows(select)
         code = warn_skipped(found)
     with (
