@@ -106,6 +106,28 @@ def test_a_reference_in_another_unit_is_not_compared(session: Done, check: str):
     assert "figure.other-unit" in fom_of(session, check, "rate")["reason"]
 
 
+def test_the_variables_that_tune_libraries(printed: Testbed):
+    """Of its environment, its shell and the check itself, also those that Plumbline sets for its
+    own checks; in an output of the check there is nothing of that."""
+    tuned = """
+@rfm.simple_test
+class tuned(Printed):
+    env_vars = {"OMP_NUM_THREADS": "4", "UCX_TLS": "rc"}
+
+    @sanity_function
+    def ran(self):
+        return sn.assert_eq(sn.count(sn.extractall(r"\\S", self.stderr)), 0)
+"""
+    (printed.folder / "tuned.py").write_text(PRINTED + tuned)
+    done = printed.reframe("-c", printed.folder / "tuned.py", "-r", NCCL_ALGO="Ring")
+    fields = done.record("tuned")
+    assert fields["result"] == "pass", done.output
+    mine = {"OMP_NUM_THREADS": "4", "UCX_TLS": "rc", "NCCL_ALGO": "Ring"}
+    assert mine.items() <= fields["variables"].items()
+    # Nothing of the wrapper itself.
+    assert not {"MV2_ENABLE_AFFINITY", "HFI_NO_CPUAFFINITY"} & {*fields["variables"]}
+
+
 def test_the_summary_counts_them(session: Done):
     assert session.code == 1
     assert "14 asserted (2 failed), 2 not compared" in session.out

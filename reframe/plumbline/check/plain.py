@@ -14,6 +14,7 @@ import numbers
 import os
 import platform
 import reprlib
+import shlex
 import signal
 from pathlib import Path
 
@@ -27,7 +28,8 @@ from plumbline.check.states import WARNINGS, Notice
 from plumbline.core import units
 from plumbline.core.errors import with_code
 from plumbline.core.text import base_name
-from plumbline.parse import Figure
+from plumbline.parse import Figure, outputs
+from plumbline.placement import binding, proof
 from plumbline.reference.lookup import Bounds, Judgement
 from plumbline.reference.row import OF_CHECK, PLAIN, SETVAR, Case
 from plumbline.site import check_patches, host_load
@@ -44,6 +46,29 @@ _NOT_MEASURED = {
     *("keep_files", "readonly_files", "strict_check", "reference", "require_reference"),
     "_rfm_dry_run",
 }
+
+
+#: What the job of a plain check reports of its environment, in the stage folder.
+_ENVIRONMENT = "plumbline-environment.txt"
+
+
+def reports(check) -> list[str]:
+    """Return the commands of a job by which a plain check reports the variables that tune
+    libraries, as its launcher gets them; none for a check of Plumbline's, whose tasks do that."""
+    if of_check(check):
+        return []
+    wrapper = shlex.join(["sh", str(binding.WRAPPER), "0", "true"])
+    file = shlex.quote(str(Path(check.stagedir, _ENVIRONMENT)))
+    return [f"({wrapper} >/dev/null 2>{file}) 2>/dev/null || :"]
+
+
+def _variables(check) -> set[proof.Variables]:
+    """Return these variables; none if the job did not report them."""
+    try:
+        text = outputs.read(Path(check.stagedir or "", _ENVIRONMENT), errors="replace")
+    except OSError:
+        return set()
+    return proof.variables(text, str(check.job.jobid or ""), words=False)
 
 
 def judge(check) -> None:
@@ -166,6 +191,7 @@ def measured(testcase, passed: bool, dry_run: bool = False) -> CaseResult:
     """
     check, partition, _ = testcase
     result = CaseResult(program=Path(str(check.executable or "")).name or None)
+    result.variables = set() if dry_run else _variables(check)
     if passed and (notice := _ended_by_signal(check)):
         result.notices.append(notice)
     expected = [*check.perf_variables]

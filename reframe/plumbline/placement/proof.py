@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from plumbline.core.errors import Coded
 from plumbline.core.text import shorten
-from plumbline.placement.binding import overruled
+from plumbline.placement.binding import WORDS, overruled
 from plumbline.placement.placement import Layout
 from plumbline.placement.topology import MIG, cpus_of_list, ranges_of_list
 
@@ -124,12 +124,15 @@ def host_facts(stderr: str) -> dict[str, dict[str, str]]:
     return facts
 
 
-def variables(stderr: str, jobid: str) -> set[Variables]:
+def variables(stderr: str, jobid: str, words: bool = True) -> set[Variables]:
     """Return the different sets of variables with which tasks tune libraries, without those that
     Plumbline sets; none if no task reported them. In paths, the job's number is ``JOBID``.
 
+    :arg words: whether Plumbline sets those of its words, such as ``OMP_NUM_THREADS``, too.
+
     Most tasks report only a checksum. Each set has the number of tasks whose own is not printed.
     """
+    own = overruled() if words else overruled() - {*WORDS}
     found: dict[str, set[tuple[str, str]]] = {}
     sums: dict[str, str] = {}
     number = re.compile(rf"(?<![0-9A-Za-z]){re.escape(jobid)}(?![0-9A-Za-z])")
@@ -139,7 +142,7 @@ def variables(stderr: str, jobid: str) -> set[Variables]:
             sums[rank] = value
             continue
         of_task = found.setdefault(rank, set())
-        if value and name not in overruled():
+        if value and name not in own:
             of_task.add((name, number.sub("JOBID", value) if jobid and "/" in value else value))
     printed = {sums.get(rank) for rank in found}
     others = sum(of_task not in printed for of_task in sums.values())

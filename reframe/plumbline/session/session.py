@@ -213,9 +213,11 @@ class Session(executors.TaskEventListener):
     # -- as each case ends ------------------------------------------------------------------
 
     def on_task_setup(self, task):
-        """Name the case in its job script, whose folder has only a hash of its parameters."""
+        """Name the case in its job script, whose folder has only a hash of its parameters; have
+        a plain check report its environment."""
         title = f"# {printable(task.info())}"
-        task.check.prerun_cmds = [title, *task.check.prerun_cmds]
+        reports = plain.reports(task.check)
+        task.check.prerun_cmds = [title, *task.check.prerun_cmds, *reports]
 
     def on_task_compile(self, task):
         """Do nothing."""

@@ -39,6 +39,7 @@ __all__ = [
     "LAUNCHERS",
     "OVERRULING",
     "UNSET",
+    "WORDS",
     "WRAPPER",
     "Binding",
     "BindingError",
