@@ -117,6 +117,10 @@ OTHERS = [
     # Not of what one link or memory moves.
     ("GB/s/node", "rate", "higher"),
     ("Mflop/s per node", "rate", "higher"),
+    # The header of a column of IMB.
+    ("t[usec]", "latency", "lower"),
+    ("gflops", "rate", "higher"),
+    ("kIOPS", "rate", "higher"),
     ("clock cycles", "", "neither"),
     ("kJ/mol", "", "neither"),
     ("", "", "neither"),

@@ -52,6 +52,7 @@ SPELLINGS = {
     "%": "percent",
     "nsec": "ns",
     "usec": "us",
+    "t[usec]": "us",
     "µs": "us",
     "μs": "us",
     "µsec": "us",
@@ -69,6 +70,7 @@ SPELLINGS = {
     "GF": "Gflop/s",
     "GFLOPS": "Gflop/s",
     "Gflops": "Gflop/s",
+    "gflops": "Gflop/s",
     "GFlops": "Gflop/s",
     "TF": "Tflop/s",
     "Tflops": "Tflop/s",
@@ -88,6 +90,7 @@ SPELLINGS = {
     "Million creates/s": "Moperation/s",
     "operations/s": "operation/s",
     "IOPS": "operation/s",
+    "kIOPS": "koperation/s",
     "messages per minute": "message/min",
 }
 
