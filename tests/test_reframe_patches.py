@@ -202,7 +202,8 @@ def test_keep_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str, expe
         f"systems: [{{name: mine, {own} hostnames: ['.*'], partitions: [{{name: node, "
         f"scheduler: local, launcher: local, environs: [builtin]}}]}}]\n"
     )
-    monkeypatch.setattr(config._SiteConfig, "validate", config._SiteConfig.validate)
+    for owner, name in ((config._SiteConfig, "validate"), (reframe.core.logging, "_create_logger")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
     reframe_patches.keep_in(folder)
     found = config.load_config(str(file))
     found.validate()

@@ -30,7 +30,7 @@ site_configuration = {
     "environments": [{"name": "gnu", "target_systems": ["theirs"]}],
     "logging": [{"handlers": [{"type": "file", "name": PREFIX + "/their.log"}],
                  "handlers_perflog": [{"type": "filelog", "prefix": "%(check_system)s",
-                                       "basedir": PREFIX + "/perflogs", "level": "info",
+                                       "level": "info",
                                        "format": "%(check_name)s|%(check_#ALL)s"}]}],
 }
 """
@@ -79,7 +79,8 @@ def test_the_sites_system_is_measured_and_recorded(site: Testbed, name: str):
     fields = done.record("bare")
     assert (fields["system"], fields["environment"], fields["result"]) == ("theirs", "gnu", "pass")
     assert {fom["metric"]: fom["value"] for fom in fields["foms"]} == {"rate": 12.5, "seconds": 3}
-    # Handlers of both: the site's performance log, and the session's own log.
+    # Handlers of both: the site's performance log, which is in the current folder without
+    # Plumbline, too, and the session's own log.
     assert "12.5" in perflog.read_text()
     assert (done.session / "reframe.log").exists() and (site.folder / "their.log").exists()
     assert "redefinition" not in done.output

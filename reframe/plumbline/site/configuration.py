@@ -419,7 +419,6 @@ def gather(
     for path in files:
         content = read_system(path)
         (found,) = content["systems"]
-        found["prefix"] = str(folder)
         environments += content.get("environments", [])
         _for_sweeps(found, environments)
         for partition in found["partitions"]:

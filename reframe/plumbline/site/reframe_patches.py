@@ -25,6 +25,7 @@ import reframe.core.config
 import reframe.core.decorators
 import reframe.core.fields
 import reframe.core.hooks
+import reframe.core.logging
 import reframe.core.modules
 import reframe.core.pipeline
 import reframe.core.settings
@@ -169,17 +170,28 @@ def load_first(own: Path) -> None:
 
 def keep_in(folder: Path) -> None:
     """Have ReFrame keep stage and output folders in a folder, unless the system, the command line
-    or a variable names another one.
+    or a variable names another one. Performance logs stay where they are without Plumbline.
 
-    Why: ReFrame's default is the current folder, where the next session overwrites them. A
-    configuration can only set it for its own systems, not for those of the site's other files.
-    Remove when: the section ``general`` may have a ``prefix`` for all systems.
+    Why: ReFrame's default is the current folder, where the next session overwrites them, but
+    appends to performance logs. A configuration can only set it for its own systems, not for those
+    of the site's other files.
+    Remove when: the section ``general`` may have a ``prefix`` for all systems, which the logs do
+    not use.
     """
 
     @replaces(reframe.core.config._SiteConfig, "validate")
     def validated(validate, self):
         validate(self)
         self.schema["defaults"]["systems/prefix"] = str(folder)
+
+    @replaces(reframe.core.logging, "_create_logger")
+    def created(create, site_config, *groups):
+        defaults = site_config.schema["defaults"]
+        before, defaults["systems/prefix"] = defaults["systems/prefix"], "."
+        try:
+            return create(site_config, *groups)
+        finally:
+            defaults["systems/prefix"] = before
 
 
 # -- a session -------------------------------------------------------------------------------
