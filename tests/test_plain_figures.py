@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from conftest import Done, Testbed
 from plain_checks import (
     CHECKS,
+    PRINTED,
     fom_of,
     printed_,  # noqa: F401 - a fixture
 )
