@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # The tests of the pure layers, which start no processes.
 QUICK := $(addprefix tests/test_,$(addsuffix .py,\
     units text files printed devices placement proof binding binding_launchers transcription \
-    papers parse parse_* reference_* weak))
+    papers parse parse_* reference_* weak_assertions))
 # What is shipped is written in place, and not to a site's folder.
 OURS := PLUMBLINE_SITE=$(CURDIR)
 BENCH := cd tests && ../$(BIN)/python -m bench

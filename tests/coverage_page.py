@@ -12,7 +12,7 @@ from plumbline.core import paths
 from plumbline.reference.lookup import References
 from plumbline.reference.row import Row
 from plumbline.session import plan
-from plumbline.site import weak
+from plumbline.site import weak_assertions
 from plumbline.site.inventory import PlannedCase
 
 #: The programs whose every printed value is asserted, or is listed with the reason.
@@ -186,8 +186,8 @@ confirm that it ran as requested. `plumbline lint --weak` lists them for one sys
 
 def _weak(references: References, by_check: dict[str, set[str]]) -> list[str]:
     """The assertions that cannot tell their case from one beside it."""
-    alike: dict[tuple, list[weak.Pair]] = defaultdict(list)
-    for pair in weak.pairs(references, by_check):
+    alike: dict[tuple, list[weak_assertions.Pair]] = defaultdict(list)
+    for pair in weak_assertions.pairs(references, by_check):
         alike[pair.system, pair.check, f"{pair.key} {pair.own}"].append(pair)
     names = {name for pairs in alike.values() for pair in pairs for name in pair.weak}
     every = {name for found in by_check.values() for name in found}

@@ -16,7 +16,7 @@ from plumbline.check import states
 from plumbline.cli import main
 from plumbline.core import codes, paths
 from plumbline.core.yamlfile import read_yaml
-from plumbline.site import lost
+from plumbline.site import ended_jobs
 
 PACKAGE = ROOT / "reframe" / "plumbline"
 #: Where codes are raised: the package, the checks and ReFrame's configuration.
@@ -47,8 +47,8 @@ def given() -> dict[str, str]:
                 text = word.value if isinstance(word, ast.Constant) else None
                 if isinstance(text, str) and FORM.fullmatch(text):
                     found[text] = f"{name}:{node.lineno}"
-    for reason in read_yaml(PACKAGE / "site" / "lost.yaml"):
-        found[reason["code"]] = "site/lost.yaml"
+    for reason in read_yaml(PACKAGE / "site" / "ended_jobs.yaml"):
+        found[reason["code"]] = "site/ended_jobs.yaml"
     return found
 
 
@@ -151,7 +151,7 @@ def test_a_code_is_everywhere(bed: Testbed):
 
 def test_what_a_scheduler_ends_has_a_registered_code():
     for words in ("TIMEOUT", "CANCELLED", "something new"):
-        assert lost.Lost(f"Slurm reports {words}", "8").code in codes.registered()
+        assert ended_jobs.Lost(f"Slurm reports {words}", "8").code in codes.registered()
 
 
 # -- explained -----------------------------------------------------------------------------------

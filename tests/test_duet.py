@@ -25,7 +25,7 @@ from plumbline.check import duet, record
 from plumbline.check.duet import Side
 from plumbline.check.record import DUET, SIDES
 from plumbline.core.errors import Fault
-from plumbline.site.lost import Lost
+from plumbline.site.ended_jobs import Lost
 
 PINGPONG = ["-n", "imb_p2p.*PingPong"]
 OUTPUTS = STANDINS / "outputs"

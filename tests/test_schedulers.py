@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from plumbline.site import job_patches, launchers, lost, schedulers
+from plumbline.site import ended_jobs, job_patches, launchers, schedulers
 from reframe.core.exceptions import JobError
 from reframe.core.schedulers import Job
 
@@ -71,24 +71,24 @@ def test_a_lost_job_has_the_reason_of_flux(flux, monkeypatch, state, reason, cod
 
 
 def test_a_flux_that_does_not_answer_ends_no_job(flux, monkeypatch):
-    monkeypatch.setattr(lost, "notes", [])
+    monkeypatch.setattr(ended_jobs, "notes", [])
     job = job_of(flux, "true")
     monkeypatch.setenv("STANDIN_STATE", "SILENT")
     for _ in range(2 * schedulers.MISSES):
         flux.poll(job)
-    assert not flux.finished(job) and job.exception is None and len(lost.notes) == 1
+    assert not flux.finished(job) and job.exception is None and len(ended_jobs.notes) == 1
     monkeypatch.delenv("STANDIN_STATE")
     flux.wait(job)
     assert (job.exitcode, job.exception) == (0, None)
 
 
 def test_a_flux_that_hangs_ends_no_job(flux, monkeypatch):
-    monkeypatch.setattr(lost, "notes", [])
+    monkeypatch.setattr(ended_jobs, "notes", [])
     job = job_of(flux, "true")
     flux._submit_timeout = 0.1
     monkeypatch.setenv("STANDIN_STATE", "HANGS")
     flux.poll(job)
-    assert not flux.finished(job) and len(lost.notes) == 1
+    assert not flux.finished(job) and len(ended_jobs.notes) == 1
     flux._submit_timeout = None
     monkeypatch.delenv("STANDIN_STATE")
     flux.wait(job)

@@ -28,7 +28,7 @@ from plumbline.reference import lookup
 from plumbline.reference.lookup import References
 from plumbline.reference.row import SITE, Row
 from plumbline.reference.tolerance import Exceptional, Tolerance
-from plumbline.site import weak
+from plumbline.site import weak_assertions
 from plumbline.software import environments
 
 SHIPPED = paths.ROOT / "reference"
@@ -150,7 +150,7 @@ def tolerances(references: References) -> str:
         for found in rules.exceptions
     ]
     decide = [r.id for r in references.rows if r.kind == "measured" and references.may_decide(r)]
-    passing = weak.wide(references, {"": decide})
+    passing = weak_assertions.wide(references, {"": decide})
     wide = [f"| `{name}` | {loss:.0%} |" for name, loss in passing.items()]
     warning, baseline = rules.warning, rules.baseline
     return _TOLERANCES.format(

@@ -15,7 +15,7 @@ from reframe.core.exceptions import (
 )
 
 from plumbline.core.errors import Coded
-from plumbline.site.lost import Lost
+from plumbline.site.ended_jobs import Lost
 
 #: ReFrame's phase in which a case ended with an error without a code -> code.
 _OF_PHASE = {

@@ -14,7 +14,7 @@ from plumbline.reference import lookup, waivers
 from plumbline.reference.registers import Tables
 from plumbline.reference.row import PLAIN
 from plumbline.session import plan
-from plumbline.site import configuration, inventory, weak
+from plumbline.site import configuration, inventory, weak_assertions
 from plumbline.site import system as of_systems
 from plumbline.software import environment_faults, environments
 
@@ -212,9 +212,9 @@ def _weak(
 
     They are not faults, since no other bounds may be justified.
     """
-    checks = weak.by_check(expected, tables)
-    found, wide = weak.pairs(tables, checks), weak.wide(tables, checks)
-    lines = [f"weak: {weak.text(pair)}" for pair in found]
+    checks = weak_assertions.by_check(expected, tables)
+    found, wide = weak_assertions.pairs(tables, checks), weak_assertions.wide(tables, checks)
+    lines = [f"weak: {weak_assertions.text(pair)}" for pair in found]
     lines += [f"weak: {name}: a loss of {loss:.0%} passes" for name, loss in wide.items()]
     hint = "" if listed else ": --weak lists them"
     weak_names = {name for pair in found for name in pair.weak}

@@ -17,8 +17,8 @@ from reframe.core.schedulers import Job, JobScheduler
 from reframe.utility import nodelist_expand
 
 from plumbline.core.process import last_line
+from plumbline.site.ended_jobs import Lost, note, why
 from plumbline.site.job_patches import update_job
-from plumbline.site.lost import Lost, note, why
 
 #: Statuses of a job, of flux-jobs(1), "JOB STATUS".
 PENDING = frozenset({"DEPEND", "PRIORITY", "SCHED"})

@@ -19,13 +19,13 @@ from plumbline.core.errors import Fault
 from plumbline.core.process import last_line
 from plumbline.site import slurm
 from plumbline.site.check_patches import pinned_to
+from plumbline.site.ended_jobs import Lost, command_output, note, still_pending, why
 from plumbline.site.job_patches import (
     cancel_without_reservation,
     node_spec,
     update_job,
     wrap_poll,
 )
-from plumbline.site.lost import Lost, command_output, note, still_pending, why
 
 #: States of sacct(1), "JOB STATE CODES", of a job that did not end with its script.
 LOST = frozenset(

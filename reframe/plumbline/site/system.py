@@ -24,7 +24,7 @@ from plumbline.placement.binding import LAUNCHERS
 from plumbline.placement.topology import PlacementError, Topology, cpus_of_mask
 from plumbline.reference.registers import Tables
 from plumbline.reference.row import Row
-from plumbline.site import launchers, lost, schedulers  # noqa: F401  registers ours
+from plumbline.site import ended_jobs, launchers, schedulers  # noqa: F401  registers ours
 from plumbline.site.reframe_patches import schema_with_later_names
 from plumbline.software import providers
 
@@ -201,7 +201,7 @@ def warnings(systems: dict[str, dict]) -> Iterator[str]:
     for name, content in systems.items():
         (system,) = content["systems"]
         where = f"{paths.systems().find(f'{name}.yaml')}: partition "
-        yield from lost.unwatched(
+        yield from ended_jobs.unwatched(
             {where + one["name"]: one["scheduler"] for one in system["partitions"]}
         )
         for one in system["partitions"]:

@@ -10,7 +10,7 @@ import re
 
 from plumbline.core.process import capture, one_line
 from plumbline.operate.onboarding.queues import Batch, Hardware, Queue, mebibytes
-from plumbline.site import lost
+from plumbline.site import ended_jobs
 
 COMMAND = "qstat"
 
@@ -27,7 +27,7 @@ def find(wanted: list[str]) -> Batch | None:
     title = f"PBS {version.rpartition(' ')[2]}" if is_pbs else f"Torque, {version}"
     batch = Batch(title, "pbspro" if is_pbs else "torque", "mpiexec", of_mpi=True)
     # No job has this number.
-    if is_pbs and lost.NO_HISTORY in (capture("qstat", "-x", "0", stderr=True) or ""):
+    if is_pbs and ended_jobs.NO_HISTORY in (capture("qstat", "-x", "0", stderr=True) or ""):
         batch.scheduler = "pbs"
         batch.messages.append("PBS keeps no job history, which scheduler pbspro needs: pbs is used")
     for name in batch.chosen(queues, wanted):

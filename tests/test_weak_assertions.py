@@ -9,7 +9,7 @@ import pytest
 from conftest import Testbed
 from plumbline.reference.lookup import References
 from plumbline.reference.tables import load
-from plumbline.site import inventory, weak
+from plumbline.site import inventory, weak_assertions
 from reference_tables import LATENCY, SHIPPED, references, registers
 
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 def weak_pairs(folder: Path, *rows: dict) -> list[tuple]:
     """Each pair of one check that asserts all rows: how it differs, and which rows do what."""
     found = references(folder, *rows)
-    pairs = weak.pairs(found, {"check": {row.id for row in found.rows}})
+    pairs = weak_assertions.pairs(found, {"check": {row.id for row in found.rows}})
     return [(p.key, p.own, p.other, p.failing, p.within, p.better) for p in pairs]
 
 
@@ -70,7 +70,7 @@ def test_a_value_that_distinguishes_is_listed_beside_those_that_do_not(folder: P
 
 def test_only_rows_of_one_check_are_beside_each_other(folder: Path) -> None:
     found = references(folder, A, B | {"value": "960"})
-    assert weak.pairs(found, {"one": {"r1"}, "other": {"r2"}}) == []
+    assert weak_assertions.pairs(found, {"one": {"r1"}, "other": {"r2"}}) == []
 
 
 #: Row -> the loss that its bounds let pass, if they are wide.
@@ -85,7 +85,7 @@ WIDE = [
 
 @pytest.mark.parametrize(("row", "loss"), WIDE)
 def test_wide_bounds(folder: Path, row: dict, loss: float | None) -> None:
-    found = weak.wide(references(folder, row), {"check": ["r1"]})
+    found = weak_assertions.wide(references(folder, row), {"check": ["r1"]})
     assert found == ({"r1": pytest.approx(loss)} if loss else {})
 
 
@@ -94,9 +94,9 @@ def shipped() -> References:
     return References(load(SHIPPED))
 
 
-def pairs_of(shipped: References, system: str) -> dict[tuple, weak.Pair]:
-    checks = weak.by_check(inventory.read(system), shipped)
-    pairs = weak.pairs(shipped, checks)
+def pairs_of(shipped: References, system: str) -> dict[tuple, weak_assertions.Pair]:
+    checks = weak_assertions.by_check(inventory.read(system), shipped)
+    pairs = weak_assertions.pairs(shipped, checks)
     return {(pair.check, pair.own, pair.other): pair for pair in pairs}
 
 
@@ -118,9 +118,9 @@ def test_a_pair_across_the_bus_measured_as_one_of_a_socket_fails(shipped, system
     ("summit", "gpcnet-random-ring-latency-isolated-03-median", False),
 ])  # fmt: skip
 def test_wide_bounds_of_published_values(shipped, system, name, is_wide) -> None:
-    checks = weak.by_check(inventory.read(system), shipped)
+    checks = weak_assertions.by_check(inventory.read(system), shipped)
     assert f"{system}-{name}" in {name for names in checks.values() for name in names}
-    assert (f"{system}-{name}" in weak.wide(shipped, checks)) == is_wide
+    assert (f"{system}-{name}" in weak_assertions.wide(shipped, checks)) == is_wide
 
 
 def test_tag_matching_is_distinguished_at_three_sizes_each(shipped: References) -> None:

@@ -83,7 +83,7 @@ class Lost(JobError):
     """A scheduler ended the job, not its script.
 
     :arg message: the scheduler's name and its reason.
-    :ivar code: stable id of the reason (``lost.yaml``), or ``job.ended-by-scheduler``.
+    :ivar code: stable id of the reason (``ended_jobs.yaml``), or ``job.ended-by-scheduler``.
     """
 
     def __init__(self, message: str, jobid: str):

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import reframe
-from plumbline.site import job_patches, lost, slurm, slurm_jobs
+from plumbline.site import ended_jobs, job_patches, slurm, slurm_jobs
 from reframe.core import runtime
 from reframe.core.exceptions import JobError
 from reframe.core.launchers.local import LocalLauncher
@@ -56,17 +56,17 @@ The output (if any) is above this job summary.
 def job_of(scheduler: type, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job that was submitted, on a scheduler that tells why its jobs were lost."""
     monkeypatch.setattr(scheduler, "get_option", lambda *_: ())
-    monkeypatch.setattr(lost, "notes", [])
+    monkeypatch.setattr(ended_jobs, "notes", [])
     reason_of = {
-        LsfJobScheduler: lost._reason_of_lsf,
-        PbsJobScheduler: lost._reason_of_pbs,
-        PbsProJobScheduler: lost._reason_of_pbs,
-        TorqueJobScheduler: lost._reason_of_pbs,
+        LsfJobScheduler: ended_jobs._reason_of_lsf,
+        PbsJobScheduler: ended_jobs._reason_of_pbs,
+        PbsProJobScheduler: ended_jobs._reason_of_pbs,
+        TorqueJobScheduler: ended_jobs._reason_of_pbs,
     }
     for watched in (SlurmJobScheduler, scheduler):
         monkeypatch.setattr(watched, "poll", inspect.unwrap(watched.poll))
     if scheduler in reason_of:
-        job_patches.wrap_poll(scheduler, lost._reporting("IT", reason_of[scheduler]))
+        job_patches.wrap_poll(scheduler, ended_jobs._reporting("IT", reason_of[scheduler]))
     else:
         slurm_jobs.watch()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -112,7 +112,7 @@ def test_lsf(tmp_path: Path, monkeypatch, reason: str, report: str, code: str | 
     if code is None:
         assert job.exception is None
         return
-    assert isinstance(job.exception, lost.Lost) and job.exception.code == code
+    assert isinstance(job.exception, ended_jobs.Lost) and job.exception.code == code
     # LSF's own words, from either place.
     assert (RUNLIMIT if reason in ("", "-") else reason) in str(job.exception)
 
@@ -215,10 +215,10 @@ def test_a_scheduler_that_does_not_answer_ends_no_job(
 ):
     job = job_of(scheduler, tmp_path, monkeypatch)
     command(tmp_path / program, silent)
-    for _ in range(2 * lost.MISSES):
+    for _ in range(2 * ended_jobs.MISSES):
         job.scheduler.poll(job)
         assert not job.scheduler.finished(job) and job.exception is None
-    assert len(lost.notes) == 1 and "does not answer" in lost.notes[0]
+    assert len(ended_jobs.notes) == 1 and "does not answer" in ended_jobs.notes[0]
     command(tmp_path / program, ended)
     job.scheduler.poll(job)
     assert job.scheduler.finished(job) and job.exception is None
@@ -250,7 +250,7 @@ def test_a_scheduler_that_hangs_ends_no_job(tmp_path: Path, monkeypatch, schedul
         command(tmp_path / name, HANGS)
     job.scheduler.poll(job)
     assert not job.scheduler.finished(job) and job.exception is None
-    assert job.state == "RUNNING" and "timed out" in lost.notes[0]
+    assert job.state == "RUNNING" and "timed out" in ended_jobs.notes[0]
 
 
 def test_a_job_without_output_while_pbs_hangs(tmp_path: Path, monkeypatch):
@@ -259,9 +259,9 @@ def test_a_job_without_output_while_pbs_hangs(tmp_path: Path, monkeypatch):
     (tmp_path / "job.out").unlink()
     # Each poll asks once, and then whether the job is still unknown.
     command(tmp_path / "qstat", f"cd {tmp_path}; mkdir asked && exit 153; {HANGS}")
-    job.misses = lost.MISSES - 1
+    job.misses = ended_jobs.MISSES - 1
     job.scheduler.poll(job)
-    assert not job.scheduler.finished(job) and job.exception is None and len(lost.notes) == 1
+    assert not job.scheduler.finished(job) and job.exception is None and len(ended_jobs.notes) == 1
     command(tmp_path / "qstat", "exit 153")
     job.scheduler.poll(job)
     assert job.scheduler.finished(job) and job.exception.code == "job.ended-by-scheduler"
@@ -272,7 +272,7 @@ def test_a_job_that_squeue_lists_as_it_cannot_be_cancelled(tmp_path: Path, slurm
     command(tmp_path / "squeue", "echo '8|PENDING||Priority'")
     command(tmp_path / "scancel", NO_CONTROLLER)
     slurm_job.scheduler.poll(slurm_job)
-    assert not slurm_job.finished() and len(lost.notes) == 1
+    assert not slurm_job.finished() and len(ended_jobs.notes) == 1
     command(tmp_path / "scancel", "exit 0")
     slurm_job.scheduler.poll(slurm_job)
     assert type(slurm_job.exception) is JobError
@@ -285,7 +285,7 @@ def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, words: str, c
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     command(tmp_path / "bjobs", f"echo '{words}' >&2; exit {code}")
     job.scheduler.poll(job)
-    assert job.scheduler.finished(job) and not lost.notes
+    assert job.scheduler.finished(job) and not ended_jobs.notes
 
 
 @pytest.mark.parametrize("code", [0, 255])
@@ -298,7 +298,7 @@ def test_a_job_that_lsf_does_not_list_yet(tmp_path: Path, monkeypatch, code: int
     unlisted = [f"echo 'Job <{number}> is not found' >&2" for number in (8, 9)]
     command(tmp_path / "bjobs", "\n".join([*unlisted, f"exit {code}"]))
     job.scheduler.poll(job, neighbour)
-    assert not job.scheduler.finished(job) and not lost.notes
+    assert not job.scheduler.finished(job) and not ended_jobs.notes
     # One that it listed is gone at once.
     assert job.scheduler.finished(neighbour)
     command(tmp_path / "bjobs", f'case "$*" in {EXITED} esac')
@@ -315,7 +315,7 @@ def test_a_job_beside_one_that_lsf_has_forgotten(tmp_path: Path, monkeypatch, co
     both = f"echo '9 user RUN batch'; echo 'Job <8> is not found' >&2; exit {code}"
     command(tmp_path / "bjobs", f'case "$*" in {alone} *jobid*) {both};; esac')
     job.scheduler.poll(job, neighbour)
-    assert job.scheduler.finished(job) and not lost.notes
+    assert job.scheduler.finished(job) and not ended_jobs.notes
     assert not job.scheduler.finished(neighbour)
 
 
@@ -342,13 +342,13 @@ def test_a_job_of_lsf_that_waits_too_long(tmp_path: Path, monkeypatch, stat: str
     command(tmp_path / "bjobs", f'case "$*" in {listed} esac')
     command(tmp_path / "bkill", "echo 'Failed in an LSF library call' >&2; exit 255")
     job.scheduler.poll(job)
-    assert not job.cancelled and job.exception is None and len(lost.notes) == late
+    assert not job.cancelled and job.exception is None and len(ended_jobs.notes) == late
     command(tmp_path / "bkill", f"mkdir {tmp_path}/killed")
     # Only once.
     for _ in range(2):
         job.scheduler.poll(job)
     assert (job.cancelled, isinstance(job.exception, JobError)) == (late, late)
-    assert (tmp_path / "killed").exists() == late and len(lost.notes) == late
+    assert (tmp_path / "killed").exists() == late and len(ended_jobs.notes) == late
 
 
 @pytest.mark.parametrize("state", ["UNKWN", "PROV", "WAIT", "RUN"])
@@ -388,19 +388,19 @@ def test_the_exit_code_of_a_job_of_lsf(tmp_path: Path, monkeypatch):
 
 
 def test_a_job_of_lsf_is_cancelled_by_its_own_command(tmp_path: Path, monkeypatch):
-    for scheduler in (LsfJobScheduler, *lost._PBS):
+    for scheduler in (LsfJobScheduler, *ended_jobs._PBS):
         monkeypatch.setattr(scheduler, "poll", scheduler.poll)
     for owner, name in ((LsfJobScheduler, "cancel"), (LsfJobScheduler, "submit"), (Job, "cancel")):
         monkeypatch.setattr(owner, name, inspect.unwrap(getattr(owner, name)))
-    lost.watch()
+    ended_jobs.watch()
     job = job_of(LsfJobScheduler, tmp_path, monkeypatch)
     command(tmp_path / "bkill", f'echo "$*" >{tmp_path}/killed')
     job.cancel()
-    assert (tmp_path / "killed").read_text() == "8\n" and not lost.notes
+    assert (tmp_path / "killed").read_text() == "8\n" and not ended_jobs.notes
     # A session that is ended is not hidden by a job that has just ended.
     command(tmp_path / "bkill", "echo 'Job <8>: Job has already finished' >&2; exit 255")
     job.cancel()
-    assert len(lost.notes) == 1 and "Job has already finished" in lost.notes[0]
+    assert len(ended_jobs.notes) == 1 and "Job has already finished" in ended_jobs.notes[0]
 
 
 @pytest.mark.parametrize("printed", ["", '{"pbs_version": "23.06.06"}'])
@@ -416,8 +416,8 @@ def test_pbs_without_a_history_of_jobs(tmp_path: Path, monkeypatch, printed: str
     job.scheduler.poll(job)
     assert not job.scheduler.finished(job) and job.state == "RUNNING"
     # The pbspro of 4.9.3 asks for no history.
-    assert len(lost.notes) == (reframe.VERSION != "4.9.3")
-    assert all("pbspro" in note for note in lost.notes)
+    assert len(ended_jobs.notes) == (reframe.VERSION != "4.9.3")
+    assert all("pbspro" in note for note in ended_jobs.notes)
     answers("exit 153")
     job.scheduler.poll(job)
     assert job.scheduler.finished(job) and job.exception is None
@@ -430,7 +430,7 @@ def test_a_job_without_output_that_pbs_no_longer_has(tmp_path: Path, monkeypatch
     job_patches.update_job(neighbour, jobid="9.pbs01")
     (tmp_path / "job.out").unlink()
     command(tmp_path / "qstat", '[ "$*" = "-f 9.pbs01" ] || exit 153')
-    for _ in range(lost.MISSES):
+    for _ in range(ended_jobs.MISSES):
         assert not job.scheduler.finished(job)
         job.scheduler.poll(job, neighbour)
     assert job.scheduler.finished(job) and job.exception.code == "job.ended-by-scheduler"
@@ -521,11 +521,11 @@ def test_a_job_that_squeue_does_not_list_runs(tmp_path: Path, slurm_job: Job, sq
     for scontrol in (shown("RUNNING"), shown("COMPLETED") + "\n" + shown("RUNNING")):
         command(tmp_path / "scontrol", scontrol)
         slurm_job.scheduler.poll(slurm_job)
-        assert not slurm_job.finished() and not lost.notes
+        assert not slurm_job.finished() and not ended_jobs.notes
     command(tmp_path / "scontrol", NO_CONTROLLER)
     slurm_job.scheduler.poll(slurm_job)
     assert not slurm_job.finished()
-    assert "Unable to contact slurm controller" in lost.notes[0]
+    assert "Unable to contact slurm controller" in ended_jobs.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -618,10 +618,10 @@ def test_a_job_without_slurms_accounting(tmp_path: Path, monkeypatch, sacct: str
         command(tmp_path / "sacct", sacct)
     command(tmp_path / "scontrol", shown("RUNNING"))
     job.scheduler.poll(job)
-    assert job.state == "RUNNING" and "accounting" in lost.notes[0]
+    assert job.state == "RUNNING" and "accounting" in ended_jobs.notes[0]
     command(tmp_path / "scontrol", shown("COMPLETED"))
     job.scheduler.poll(job)
-    assert job.scheduler.finished(job) and len(lost.notes) == 1
+    assert job.scheduler.finished(job) and len(ended_jobs.notes) == 1
 
 
 @pytest.mark.parametrize(("cancels", "state"), [(False, "COMPLETED"), (True, "CANCELLED")])
@@ -636,7 +636,7 @@ def test_a_job_that_slurm_has_forgotten(tmp_path: Path, slurm_job: Job, cancels:
 @pytest.mark.parametrize("state", sorted({"PREEMPTED", *slurm_jobs.LOST}))
 def test_each_state_of_slurm_that_loses_a_job_has_a_code(state: str):
     assert state in slurm_jobs.LOST
-    assert lost.Lost(f"Slurm reports {state}", "8").code != "job.ended-by-scheduler"
+    assert ended_jobs.Lost(f"Slurm reports {state}", "8").code != "job.ended-by-scheduler"
 
 
 @pytest.mark.parametrize(
@@ -663,7 +663,7 @@ def test_variables_that_overrule_a_submission_are_unset(monkeypatch):
     monkeypatch.setattr(Job, "cancel", Job.cancel)
     for variable in ("SLURM_CLUSTERS", "SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET", "SLURM_CONF"):
         monkeypatch.setenv(variable, "x")
-    lost.watch()
+    ended_jobs.watch()
     assert "SLURM_CONF" in os.environ
     assert not {"SLURM_CLUSTERS", "SLURM_HINT", "PBS_DPREFIX", "BSUB_QUIET"} & {*os.environ}
 
