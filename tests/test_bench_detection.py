@@ -16,7 +16,7 @@ from bench.detection import beyond_upgrades, changed, kept, known_by, of_last_lo
 from bench.methods import Report
 from nights import LEVEL, Plan
 from plumbline.analysis import trend
-from plumbline.analysis.trend import reading
+from plumbline.analysis.trend import episodes
 
 
 def test_series_of_several_changes():
@@ -157,14 +157,14 @@ def test_a_label_is_found_near_it_and_soon(start, night, found):
 
 def _loaded(*change) -> tuple[int, int]:
     constants.load(*change)
-    return reading.LONGEST, trend.RECENT
+    return episodes.LONGEST, trend.RECENT
 
 
 def test_what_is_derived_from_a_constant_follows_it():
     # In a process of its own, since the modules are loaded anew.
     with ProcessPoolExecutor(1) as pool:
         assert pool.submit(_loaded, "LONGEST", 10).result() == (10, 20)
-        assert pool.submit(_loaded).result() == (reading.LONGEST, trend.RECENT)
+        assert pool.submit(_loaded).result() == (episodes.LONGEST, trend.RECENT)
 
 
 def test_the_page_has_each_constant_as_it_is():

@@ -82,14 +82,14 @@ def a_history(times: list[str]) -> tuple[Series, list[SimpleNamespace]]:
 
 def around_of(
     series: Series, rows: list[SimpleNamespace], *changes: dict, first: int = 0
-) -> tuple[list[str], list[str], around.Comparison | None]:
+) -> tuple[list[str], list[str], change_context.ProposedComparison | None]:
     """The sessions on both sides of one of the changes of a series, and the comparison."""
     listed = [
         a_change(series, **change | {"before": str(series.sessions[change["start"] - 1]),
                                      "after": str(series.sessions[change["start"]])})
         for change in changes
     ]  # fmt: skip
-    found = around.Around(None, rows, {series.key: listed})
+    found = change_context.ChangeContext(None, rows, {series.key: listed})
     comparison = found.comparison(series_changes.PageCause([listed[first]]))
     if comparison is None:
         return [], [], None
@@ -141,7 +141,10 @@ def test_a_change_without_a_side_has_no_comparison():
     assert around_of(series, rows, {"start": 8})[2] is None
     series, rows = a_history(NIGHTLY)
     change = dataclasses.replace(a_change(series, 0), before="", after="s0")
-    assert around.Around(None, rows, {}).comparison(series_changes.PageCause([change])) is None
+    assert (
+        change_context.ChangeContext(None, rows, {}).comparison(series_changes.PageCause([change]))
+        is None
+    )
 
 
 def test_a_young_history_has_too_few_nights_for_changes(tmp_path):

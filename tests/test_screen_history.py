@@ -15,7 +15,7 @@ from plumbline.analysis.screen import chosen, detection, of_series, screen_histo
 from plumbline.core.text import WIDTH
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection
-from plumbline.output.report.slow import of_system
+from plumbline.output.report.slow_nodes import of_system
 from plumbline.output.report.status import SystemState
 from plumbline.placement.pairing import rounds
 from records import figure, plan, write

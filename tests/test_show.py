@@ -13,7 +13,7 @@ import pytest
 from conftest import Done, asked
 from histories import fom, line, store
 from plumbline.core.text import WIDTH
-from plumbline.output.report import series_changes, usual
+from plumbline.output.report import series_changes, usual_values
 
 NIGHTS = 50
 LOST = 12
@@ -45,7 +45,7 @@ BETTER = {"kind": "improvement", "worse": False}
     ],
 )
 def test_the_usual_values_are_of_one_level_before_a_loss_that_lasts(changes, first, end):
-    found = usual.usual_values(np.arange(100.0), changes)
+    found = usual_values.usual_values(np.arange(100.0), changes)
     assert found.tolist() == list(range(first, end))
 
 
@@ -56,8 +56,8 @@ def test_the_usual_values_are_of_one_level_before_a_loss_that_lasts(changes, fir
 )  # fmt: skip
 def test_a_value_stands_out_on_the_worse_side_only(value, better, out):
     nights = np.tile([99.0, 100.0, 101.0], 10)
-    assert usual.stands_out(value, nights, better) == out
-    assert not usual.stands_out(value, nights[: usual.KNOWN - 1], better)
+    assert usual_values.stands_out(value, nights, better) == out
+    assert not usual_values.stands_out(value, nights[: usual_values.KNOWN - 1], better)
 
 
 def test_a_value_above_the_level_before_a_loss_is_not_worse(monkeypatch, history: Path):
@@ -69,12 +69,12 @@ def test_a_value_above_the_level_before_a_loss_is_not_worse(monkeypatch, history
     found = figures(history)
     assert (found["copy"]["worse"], found["copy"]["since"]) == (False, "2026-10-01")
     assert found["triad"]["worse"] and not found["peak"]["worse"]
-    assert found["peak"]["earlier"] == usual.USUAL
+    assert found["peak"]["earlier"] == usual_values.USUAL
 
 
 def test_a_last_digit_does_not_stand_out():
-    assert not usual.stands_out(9.95, np.full(30, 10.0), "higher")
-    assert usual.stands_out(9.8, np.full(30, 10.0), "higher")
+    assert not usual_values.stands_out(9.95, np.full(30, 10.0), "higher")
+    assert usual_values.stands_out(9.8, np.full(30, 10.0), "higher")
 
 
 def foms(night: int) -> list[dict]:
@@ -163,7 +163,7 @@ def test_values_usual_values_and_bounds(history: Path):
     assert (lost["worse"], lost["since"], lost["verdict"]) == (True, "2026-10-03", "fail")
     assert (lost["lower"], lost["upper"], lost["reference"]) == (190, None, "r1")
     once = found["once"]
-    assert once["change"] == pytest.approx(-0.1, abs=0.01) and once["earlier"] == usual.USUAL
+    assert once["change"] == pytest.approx(-0.1, abs=0.01) and once["earlier"] == usual_values.USUAL
     assert (once["worse"], once["since"], once["reference"]) == (True, "", "")
     calm = found["copy"]
     assert (calm["worse"], calm["verdict"]) == (False, "pass")
@@ -173,7 +173,7 @@ def test_values_usual_values_and_bounds(history: Path):
 
 def test_a_session_is_shown_with_what_came_before_it(history: Path):
     found = figures(history, name_of(LOST + 19))
-    assert not found["triad"]["worse"] and found["triad"]["earlier"] == usual.USUAL
+    assert not found["triad"]["worse"] and found["triad"]["earlier"] == usual_values.USUAL
     assert figures(history, name_of(3))["copy"]["earlier"] == 3
     first = figures(history, name_of(0))["copy"]
     assert (first["usual"], first["change"], first["worse"]) == (None, None, False)

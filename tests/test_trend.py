@@ -16,8 +16,8 @@ import records
 from conftest import Done, asked
 from nights import Plan
 from plumbline.analysis import stats, trend
-from plumbline.analysis.trend import listing, partition, reading, table, why
-from plumbline.analysis.trend.reading import Episode
+from plumbline.analysis.trend import episodes, listing, nights_file, partition, why
+from plumbline.analysis.trend.episodes import Episode
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
 from scipy import stats as distributions
@@ -411,9 +411,9 @@ def test_two_steps_of_which_one_is_noise_are_no_drift():
     walked = np.log(np.r_[np.full(60, 100.0), np.full(60, 95.0)]) + np.log(flat()) - np.log(100)
     first, noise = (Episode("step", start, start + 5, size, 20.0) for start, size in
                     ((60, -0.05), (75, -0.01)))  # fmt: skip
-    assert not reading._one_drift(walked, first, noise)
+    assert not episodes._one_drift(walked, first, noise)
     slope = walked - walked + np.linspace(0, -0.1, 120) + np.log(flat()) - np.log(100)
-    assert reading._one_drift(slope, first, noise)
+    assert episodes._one_drift(slope, first, noise)
 
 
 def test_one_far_night_is_unconfirmed_until_the_next():
@@ -706,7 +706,7 @@ def test_the_first_ten_faults_are_listed(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text(f"{HEAD}\n" + "".join(f"a,{n},x,higher\n" for n in range(30)))
     with pytest.raises(Fault) as fault:
-        table.read(path)
+        nights_file.read(path)
     assert len(str(fault.value).splitlines()) == 11
     assert " 20 " in str(fault.value).splitlines()[-1]
 

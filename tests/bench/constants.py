@@ -20,7 +20,7 @@ import nights
 import numpy as np
 from nights import Nights, Plan
 from plumbline.analysis import trend
-from plumbline.analysis.trend import partition, reading
+from plumbline.analysis.trend import episodes, partition
 from tabulate import tabulate
 
 from bench import arguments, cells, publish
@@ -65,7 +65,7 @@ def _parsed(module: ModuleType) -> ast.Module:
 def constants() -> dict[str, object]:
     """The constants with a value of their own; those that are derived have a formula."""
     found: dict[str, object] = {}
-    for module in (partition, reading):
+    for module in (partition, episodes):
         for node in _parsed(module).body:
             if (name := _named(node)) and isinstance(node, ast.Assign):
                 try:
@@ -82,7 +82,7 @@ def tuned() -> list[str]:
 def load(name: str = "", value: object = None) -> None:
     """Load trend anew with another value of one constant, or as it is. What is derived from the
     constant follows."""
-    for module in (partition, reading, trend):
+    for module in (partition, episodes, trend):
         tree = _parsed(module)
         for node in tree.body:
             if name and _named(node) == name and isinstance(node, ast.Assign):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from nights import Nights, Plan
-from plumbline.analysis.trend import partition, table
+from plumbline.analysis.trend import nights_file, partition
 from tabulate import tabulate
 
 from bench import arguments, methods, publish
@@ -91,7 +91,7 @@ def main() -> None:
     rows, counted = [], []
     for path in given.files:
         named = labels(path)
-        for series in table.read(path):
+        for series in nights_file.read(path):
             values = series.values[None]
             made = Nights(Plan(), values, np.full_like(values, np.nan), np.empty((1, 0), int))
             wanted = [n for n in named.get(series.name, []) if n >= partition.WARM_UP]

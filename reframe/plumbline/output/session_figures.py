@@ -16,8 +16,9 @@ from plumbline.core.text import fill, pluralize, shorten, table_lines
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import series_changes, usual
+from plumbline.output.report import series_changes
 from plumbline.output.report.series_changes import SeriesChange
+from plumbline.output.report.usual_values import is_lost, loss_of, stands_out, usual_values
 from plumbline.reference.lookup import format_bound
 
 _HEADS = ("figure", "value", "usual", "change", "verdict", "bound")
@@ -130,10 +131,10 @@ def _worst(series: Series, repeats: np.ndarray, changes: list[SeriesChange]) -> 
 def _figure(series: Series, changes: list[SeriesChange]) -> SessionFigure:
     """Return the newest value of a series."""
     value = float(series.values[-1])
-    earlier = usual.usual_values(series.values, changes)
+    earlier = usual_values(series.values, changes)
     median = float(np.median(earlier)) if len(earlier) else math.nan
-    lost = [change for change in changes if usual.is_lost(change)]
-    loss = usual.loss_of(value, earlier, series.better)
+    lost = [change for change in changes if is_lost(change)]
+    loss = loss_of(value, earlier, series.better)
     bounds = {name: _number(getattr(series, name)[-1]) for name in ("lower", "upper", "ceiling")}
     return SessionFigure(
         key=series.key,
@@ -144,7 +145,7 @@ def _figure(series: Series, changes: list[SeriesChange]) -> SessionFigure:
         usual=_number(median),
         earlier=len(earlier),
         change=_number((value - median) / abs(median) if median else math.nan),
-        worse=bool(lost and loss > 0) or usual.stands_out(value, earlier, series.better),
+        worse=bool(lost and loss > 0) or stands_out(value, earlier, series.better),
         since=str(lost[0].began.astype("datetime64[D]")) if lost else "",
         verdict=str(series.verdicts[-1]),
         **bounds,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from threadpoolctl import threadpool_limits
 
-from plumbline.analysis.screen import combination, detection, settings, units
+from plumbline.analysis.screen import combination, detection, peer_groups, settings
 from plumbline.analysis.screen.flag import Flag
 from plumbline.analysis.screen.input import (
     Group,
@@ -274,7 +274,7 @@ def _units_run(
     measured: list[tuple[Group, Cells]],
     together: list[set[int]],
     about: tuple[list[str], dict[str, str], float],
-) -> tuple[list[units.UnitGroup], list[units.UnitGroup]]:
+) -> tuple[list[peer_groups.UnitGroup], list[peer_groups.UnitGroup]]:
     """Return the screenings of several figures together, and of each, after they have run, in
     several processes if they have many values.
 
@@ -285,11 +285,12 @@ def _units_run(
     alone = []
     while measured:
         group, cells = measured.pop(0)
-        alone.append(units.UnitGroup(group, *about))
+        alone.append(peer_groups.UnitGroup(group, *about))
         alone[-1].fill(cells)
     # Those that take longest first.
     parts = [
-        units.CombinedGroup([alone[number] for number in sorted(listed)]) for listed in together
+        peer_groups.CombinedGroup([alone[number] for number in sorted(listed)])
+        for listed in together
     ] + alone
     many = sum(part.table.values.size for part in alone) >= MANY
     parts = [*(pool.mapped if many else map)(_run, parts)]
@@ -308,7 +309,7 @@ def _pairs_run(
         yield found[id(group)]
 
 
-def _run(part: units.UnitGroup) -> units.UnitGroup:
+def _run(part: peer_groups.UnitGroup) -> peer_groups.UnitGroup:
     # Of the threads of a product of matrices, those that wait for the others keep their cores busy:
     # with other processes on two cores, a correlation of 60 figures took four times the CPU time.
     with threadpool_limits(1, user_api="blas"):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from plumbline.analysis.screen.detection import MEMORY
-from plumbline.analysis.screen.links import PARTNERS
+from plumbline.analysis.screen.pair_fit import PARTNERS
 from plumbline.core import csvfile, paths
 from plumbline.core.errors import UnreadableFile, WrongFile
 from plumbline.core.text import natural

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from plumbline.analysis.screen import detection, links, uplinks
+from plumbline.analysis.screen import detection, pair_fit, uplinks
 from plumbline.analysis.screen.detection import FigureTable
 from plumbline.analysis.screen.flag import Flag
-from plumbline.analysis.screen.links import PairFit
+from plumbline.analysis.screen.pair_fit import PairFit
+from plumbline.analysis.screen.peer_groups import Name, PeerGroup
 from plumbline.analysis.screen.tracking import Tracker, track
-from plumbline.analysis.screen.units import Name, PeerGroup
 from plumbline.core.text import natural
 
 #: Note of a pair of which either node may be the slow one.
 _UNRESOLVED = (
-    f"either of the two may be the slow one: each has fewer than {links.PARTNERS} partners"
+    f"either of the two may be the slow one: each has fewer than {pair_fit.PARTNERS} partners"
 )
 #: Note of a link between two racks.
 _WHICH_END = "the uplink of either, or what joins them: its pairs alone do not show which"
@@ -74,7 +74,7 @@ class PairGroup(PeerGroup):
         for row, night in fits.items():
             effects[row] = night.effects
             self.known |= {nodes[k] for k in np.flatnonzero(np.isfinite(night.effects))}
-            factors[row] = links.PARTNERS / np.maximum(night.partners, 1)
+            factors[row] = pair_fit.PARTNERS / np.maximum(night.partners, 1)
         if np.isfinite(effects).any():
             units: list[Name] = [(node,) for node in nodes]
             table = FigureTable(effects, factors, self.kinds(units, effects), self.floor)
@@ -114,7 +114,7 @@ class PairGroup(PeerGroup):
             first, second, logs, shared = (np.array(column) for column in zip(*listed, strict=True))
             _, kinds = np.unique(shared, return_inverse=True)
             logs = detection.relative(logs[None], kinds, self.group.better)
-            fits[row] = links.fit(first, second, logs[0], len(number))
+            fits[row] = pair_fit.fit(first, second, logs[0], len(number))
         return fits
 
     def link_of(self, pair: Name) -> uplinks.Link:
@@ -216,7 +216,7 @@ class PairGroup(PeerGroup):
         numbers = np.ones(residual.shape)
         for row, night in fits.items():
             if count:
-                residual[row], numbers[row] = links.by_link(night, of_switch, count)
+                residual[row], numbers[row] = pair_fit.by_link(night, of_switch, count)
         used = np.flatnonzero(np.isfinite(residual).any(axis=0))
         if len(used) < detection.FEWEST:
             return
@@ -242,11 +242,11 @@ class PairGroup(PeerGroup):
             lost = np.nan_to_num(residual[row])
             loss = np.array([lost[used[u]] if u in slow else 0.0 for u in units])
             if loss.any():
-                fits[row] = links.without(night, loss, len(of_switch))
+                fits[row] = pair_fit.without(night, loss, len(of_switch))
 
     def pairs(self, fits: dict[int, PairFit], nodes: list[str]) -> None:
         """Flag the pairs that are slow themselves, until a measurement shows a recovery."""
-        earlier: dict[tuple[int, int], links.PairNights] = {}
+        earlier: dict[tuple[int, int], pair_fit.PairNights] = {}
         active: dict[tuple[int, int], LastingFlag] = {}
         for row, night in fits.items():
             # The rate is of a node, and a node is in many pairs.
@@ -255,7 +255,7 @@ class PairGroup(PeerGroup):
             named = [(nodes[one], nodes[other]) for one, other in ends_of]
             of_several = [(self.nights[row], pair) in self.group.steady for pair in named]
             steady = np.array(of_several) | (night.repeats > 1)
-            slow = links.judge(night, earlier, steady, row, rate)
+            slow = pair_fit.judge(night, earlier, steady, row, rate)
             self.judged += len(night.values)
             self.sure |= row == len(self.nights) - 1
             for k, (ends, pair) in enumerate(zip(ends_of, named, strict=True)):

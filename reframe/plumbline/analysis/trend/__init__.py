@@ -2,7 +2,7 @@
 
 :func:`judge` takes the nights of one series; :func:`changes` takes a series of the history.
 The levels of a series are found in :mod:`plumbline.analysis.trend.partition`, and read as
-episodes in :mod:`plumbline.analysis.trend.reading`.
+episodes in :mod:`plumbline.analysis.trend.episodes`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from plumbline.analysis import stats
 from plumbline.analysis.distributions import chi2_sf
-from plumbline.analysis.trend import reading
+from plumbline.analysis.trend import episodes
+from plumbline.analysis.trend.episodes import BACK, LONGEST, WINDOW, Episode, Reader
 from plumbline.analysis.trend.partition import CHANGE, WARM_UP
-from plumbline.analysis.trend.reading import BACK, LONGEST, WINDOW, Episode, Reader
 from plumbline.history.series import Series
 
 #: Fewest measured nights of a series that is judged.
@@ -95,7 +95,7 @@ def judge_all(series: Sequence[Work], hindsight: bool = True) -> list[SeriesJudg
     :arg hindsight: start and size from the whole series, instead of from what was known when the
         change was first certain. Which changes there are, and when, is the same.
     """
-    read = reading.read([(values, second) for values, _, second in series])
+    read = episodes.read([(values, second) for values, _, second in series])
     return [
         SeriesJudgement([], [], False) if one is None else _judgement(one, better, hindsight)
         for one, (_, better, _) in zip(read, series, strict=True)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from plumbline.analysis import trend
-from plumbline.analysis.trend import reading, table
+from plumbline.analysis.trend import episodes, nights_file
 from plumbline.core import pool
 from plumbline.core.text import pluralize
 from plumbline.history.series import Series
 
 #: Fewest series that are judged in several processes, so many in each at once.
-MANY = 4 * reading.TOGETHER
+MANY = 4 * episodes.TOGETHER
 
 Night = int | str
 
@@ -116,7 +116,7 @@ def of_file(path: Path, online: bool) -> Listing:
 
     :raises Fault: if the file is faulty.
     """
-    series = table.read(path)
+    series = nights_file.read(path)
     work = [(item.values, item.better, item.second) for item in series]
     found = Listing()
     for item, judgement in zip(series, _judge_all(work, not online), strict=True):

@@ -21,7 +21,7 @@ autocorrelated noise is part of the cost (as in DeCAFS, Romano et al. 2022). Sig
 outliers are those of the nights before. So nothing of an earlier night changes when one is added,
 and any number of changes is natural.
 
-Many series are computed at once. :mod:`plumbline.analysis.trend.reading` makes episodes of it.
+Many series are computed at once. :mod:`plumbline.analysis.trend.episodes` makes episodes of it.
 """
 
 from __future__ import annotations

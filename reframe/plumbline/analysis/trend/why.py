@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from plumbline.analysis import trend
-from plumbline.analysis.trend import listing, reading, table
+from plumbline.analysis.trend import episodes, listing, nights_file
 from plumbline.analysis.trend.listing import Night
 from plumbline.analysis.trend.partition import NOISES, Partitions
 from plumbline.core.errors import WrongOption
@@ -54,7 +54,7 @@ def of_file(path: Path, wanted: str) -> list[Level]:
 
     :raises Fault: if the file is faulty, or the text is in no name or in too many.
     """
-    series = table.read(path)
+    series = nights_file.read(path)
     return _of((item.name, item.nights, item.values, item.second)
                for item in _chosen(series, [item.name for item in series], wanted))  # fmt: skip
 
@@ -86,7 +86,7 @@ def _chosen(series: list[Any], names: list[str], wanted: str) -> list[Any]:
 
 def _of(series: Iterable[tuple[str, list[Night], np.ndarray, np.ndarray | None]]) -> list[Level]:
     every = list(series)
-    read = reading.read([(values, second) for _, _, values, second in every])
+    read = episodes.read([(values, second) for _, _, values, second in every])
     levels = []
     for (name, nights, values, _), one in zip(every, read, strict=True):
         if one is None:
@@ -99,7 +99,7 @@ def _of(series: Iterable[tuple[str, list[Night], np.ndarray, np.ndarray | None]]
     return levels
 
 
-def _levels(name: str, nights: list[Night], read: reading.Reader) -> list[Level]:
+def _levels(name: str, nights: list[Night], read: episodes.Reader) -> list[Level]:
     found, last = read.found, len(read.x) - 1
     memory, share = NOISES[found.noise[last]]
     sigma = float(found.sigma[last])
@@ -126,6 +126,6 @@ def _evidence(found: Partitions, start: int, last: int) -> tuple[float, float] |
     nights = np.flatnonzero(found.start[: last + 1] == start)
     # Infinite where no other partition is kept, which JSON has no number for: as much as 20 sigma.
     every = [(round(float(min(found.evidence[night], 20**2 / 2)), 2),
-              reading.needed(found, start, int(night))) for night in nights]  # fmt: skip
+              episodes.needed(found, start, int(night))) for night in nights]  # fmt: skip
     enough = [pair for pair in every if pair[0] >= pair[1]]
     return enough[0] if enough else max(every, default=(None, None))

@@ -22,10 +22,11 @@ from plumbline.history.history import History
 from plumbline.history.rows import SessionRow
 from plumbline.history.series import Key, Selection
 from plumbline.output.report import (
-    around,
     by_node,
     candidates,
+    change_context,
     charts,
+    compare_page,
     curves,
     figures,
     heat,
@@ -35,15 +36,14 @@ from plumbline.output.report import (
     search_index,
     series_changes,
     session_pages,
-    sides,
     site_files,
-    slow,
+    slow_nodes,
     status,
     text,
     triage,
     views,
 )
-from plumbline.output.report.around import Facts
+from plumbline.output.report.change_context import Facts
 from plumbline.output.report.figures import Glance, Panel
 from plumbline.output.report.page_writer import PageWriter
 from plumbline.output.report.series_changes import PageCause
@@ -135,7 +135,7 @@ class _Report:
             self.cases.setdefault((case.system, case.check), []).append(case)
         say("screening nodes")
         self.screened = {
-            one.system: slow.of_system(history, one, select, valid.waivers, now.date())
+            one.system: slow_nodes.of_system(history, one, select, valid.waivers, now.date())
             for one in self.systems
         }
         self.slow = {system: found.nodes for system, found in self.screened.items()}
@@ -164,11 +164,11 @@ class _Report:
         self.acknowledged = series_changes.by_cause([one for one in changes if one.waiver])
         self.causes = series_changes.by_cause([one for one in changes if not one.waiver])
         self._cause_of = {change: cause for cause in self.causes for change in cause.changes}
-        self.around = around.Around(history, self.sessions, self.changes)
+        self.context = change_context.ChangeContext(history, self.sessions, self.changes)
         newest, red, changed = self._chosen(latest)
         #: Sessions with a page, and those whose page has only their red cases.
         self.paged, self.red_only = newest | red | changed, red - changed
-        self.index, self.sides = search_index.SearchIndex(), sides.ComparedMedians()
+        self.index, self.compared = search_index.SearchIndex(), compare_page.ComparedMedians()
 
     def _figures(self) -> Iterator[tuple[str, str, list[Panel]]]:
         """Yield the system, the check and its figures, for each check."""
@@ -266,8 +266,8 @@ class _Report:
         writer.page("about.html", "about.html.j2")
         self._search(writer)
         self._nodes(writer)
-        writer.page("compare.html", "compare.html.j2", sides=self.sides.index(self.sessions))
-        for path, script in self.sides.scripts():
+        writer.page("compare.html", "compare.html.j2", sides=self.compared.index(self.sessions))
+        for path, script in self.compared.scripts():
             writer.file(path, script)
         self._sessions(writer)
         writer.page("sessions.html", "sessions.html.j2")
@@ -312,10 +312,10 @@ class _Report:
         unmeasured = {case.node for case in self.cases.get((system, check), ()) if case.node}
         own = self.slow.get(system, [])
         for count, figure in enumerate(listed, self.index.figures):
-            self.sides.add(count, figure)
+            self.compared.add(count, figure)
             page = f"{self.check_path(system, check)}#{figure.anchor}"
             if own:
-                slow.add_figure(own, figure, check, page, self._target(figure))
+                slow_nodes.add_figure(own, figure, check, page, self._target(figure))
         self.index.add_check(number, check, self.check_path(system, check), listed, unmeasured)
         axes: dict[str, int] = {}
         drawn = [charts.data(figure, axes, self._target(figure)) for figure in listed]
@@ -329,7 +329,7 @@ class _Report:
         for curve in over_sizes:
             writer.table(f"{folder}/{curve.anchor}.csv", curves.CURVE_COLUMNS, curve.rows())
             writer.table(f"{folder}/{curve.file}.csv", curves.VALUE_COLUMNS, curve.value_rows())
-        maps = self._maps(writer, folder, listed, self.screened.get(system, slow.Screened()))
+        maps = self._maps(writer, folder, listed, self.screened.get(system, slow_nodes.Screened()))
         named = [name for figure in listed for name in figure.all_references]
         data = self._drawn(axes, named, drawn, [curve.data() for curve in over_sizes])
         writer.page(self.check_path(system, check), "check.html.j2", system=system, name=check,
@@ -355,7 +355,7 @@ class _Report:
         }
 
     def _maps(
-        self, writer: PageWriter, folder: str, listed: list[Panel], screened: slow.Screened
+        self, writer: PageWriter, folder: str, listed: list[Panel], screened: slow_nodes.Screened
     ) -> dict[str, heat.HeatMap]:
         """Write the images and the data of the heat maps of a check, and return them by figure."""
         pages = {name: self.session_path(name) for name in self.paged}
@@ -407,7 +407,7 @@ class _Report:
         """Write the pages of flagged nodes."""
         for state in self.systems:
             for one in self.slow[state.system]:
-                past = slow.past_of(self.history, self.select, state, one)
+                past = slow_nodes.past_of(self.history, self.select, state, one)
                 drawn = [figure.chart for figure in one.figures if figure.chart]
                 named = [name for chart in drawn for _, name in chart["reference"] if name]
                 writer.page(one.path, "node.html.j2", one=one, past=past,
@@ -417,7 +417,7 @@ class _Report:
 
     def facts(self, cause: PageCause) -> Facts | None:
         """Return what else changed in the night of a recent change."""
-        return self.around.facts(cause) if self._recent(cause) else None
+        return self.context.facts(cause) if self._recent(cause) else None
 
     def missing(self, row: SessionRow) -> int:
         """Return the number of planned cases of a session without a record."""

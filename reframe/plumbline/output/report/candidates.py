@@ -11,7 +11,7 @@ from plumbline.history import fleets
 from plumbline.history.history import History
 from plumbline.history.rows import Measured
 from plumbline.history.series import Selection, Series
-from plumbline.output.report import series_changes, slow
+from plumbline.output.report import series_changes, slow_nodes
 from plumbline.output.report.figures import over_nodes
 
 
@@ -38,7 +38,7 @@ def choose(
     history: History,
     select: Selection,
     measured: Mapping[tuple[str, str], Measured],
-    flagged: Mapping[str, list[slow.SlowNode]],
+    flagged: Mapping[str, list[slow_nodes.SlowNode]],
 ) -> Candidates:
     """Return all series; of a figure of many nodes, the median over these, and the nodes that are
     slow now.
@@ -57,7 +57,9 @@ def choose(
     ]
     others = itertools.chain.from_iterable(history.by_check(checks, select))
     now = (one for listed in flagged.values() for one in listed if one.now and one.alone)
-    of_slow = itertools.chain.from_iterable(slow.series_of(history, select, one) for one in now)
+    of_slow = itertools.chain.from_iterable(
+        slow_nodes.series_of(history, select, one) for one in now
+    )
     found = itertools.chain(
         (series for series, _ in medians),
         (series for series in others if over_nodes(series.key) not in fleet),

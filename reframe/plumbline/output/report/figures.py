@@ -18,7 +18,7 @@ from plumbline.output.report import by_node, series_changes, text
 from plumbline.output.report.by_node import Nights
 from plumbline.output.report.series_changes import SeriesChange
 from plumbline.output.report.status import WINDOW
-from plumbline.output.report.usual import usual_values
+from plumbline.output.report.usual_values import usual_values
 
 #: Figures of one name share a chart if they have at least so many places (``location``).
 PLACES = 13

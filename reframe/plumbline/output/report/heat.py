@@ -18,7 +18,7 @@ import numpy as np
 
 from plumbline.output.report import text
 from plumbline.output.report.figures import Panel
-from plumbline.output.report.slow import Screened, SlowNode, usual_of
+from plumbline.output.report.slow_nodes import Screened, SlowNode, usual_of
 
 #: At most so many nights are shown.
 NIGHTS = 90

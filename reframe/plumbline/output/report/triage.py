@@ -26,7 +26,7 @@ from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import candidates, series_changes, site_files, slow, status, text
+from plumbline.output.report import candidates, series_changes, site_files, slow_nodes, status, text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.series_changes import PageCause, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
@@ -337,7 +337,7 @@ def load(
         triage.apply,
     )
     measured = {(check.system, check.check): check for check in history.measured(select)}
-    screened = {one.system: slow.of_system(history, one, select, known, now.date())
+    screened = {one.system: slow_nodes.of_system(history, one, select, known, now.date())
                 for one in systems}  # fmt: skip
     flagged = {system: found.nodes for system, found in screened.items()}
     chosen = candidates.choose(history, select, measured, flagged)

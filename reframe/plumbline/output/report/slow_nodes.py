@@ -26,7 +26,7 @@ from plumbline.history.series import Key, Selection, Series
 from plumbline.output.report import charts, text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.status import WINDOW, SystemState, cases_of, literal, selected
-from plumbline.output.report.usual import usual_values
+from plumbline.output.report.usual_values import usual_values
 from plumbline.reference.waivers import Waiver
 
 #: A node keeps its page for so long after it was slow, and its page has as many nights.

@@ -51,8 +51,8 @@ class Facts:
     known: bool
 
 
-class Around:
-    """Finds what is around the changes of a history."""
+class ChangeContext:
+    """Finds what surrounds the changes of a history."""
 
     def __init__(
         self,
