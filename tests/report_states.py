@@ -74,5 +74,8 @@ def a_change(series: Series, start: int, **fields) -> series_changes.SeriesChang
     began = series.times[start]
     known = {"kind": "regression", "size": -0.05, "worse": True, "active": True, "confirmed": True,
              "before": "a", "after": "b", "until": None}  # fmt: skip
-    return series_changes.SeriesChange(series.key, confidence=0.99, start=start, began=began,
-                                 detected=began, **known | fields)  # fmt: skip
+    places = {"start": start, "detected": start, "end": None}
+    return series_changes.SeriesChange(
+        series="", key=series.key, confidence=0.99, began=began, found=began,
+        **places | known | fields,
+    )  # fmt: skip

@@ -6,7 +6,9 @@ from __future__ import annotations
 import csv
 import datetime
 import json
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ import records
 from conftest import asked
 from histories import fom, line, store
 from plumbline.analysis import causes
-from plumbline.analysis.trend import listing
-from plumbline.analysis.trend.listing import ChangeRow
+from plumbline.analysis.trend import series_changes
+from plumbline.analysis.trend.series_changes import NO_KEY, SeriesChange, name_of, night_of
 from plumbline.core.text import WIDTH
 from plumbline.history.series import Key, Series
 
@@ -26,10 +28,17 @@ def series_of(values, metric: str = "triad", check: str = "stream", node: str = 
     return records.series(key, values, **({"nodes": np.array(nodes)} if nodes else {}))
 
 
-def row_of(series: str = "a", start: str = "2026-03-01", size: float = -0.1, **fields) -> ChangeRow:
-    known = {"night": start, "kind": "regression", "low": size - 0.01, "high": size + 0.01,
-             "confidence": 1.0, "worse": True, "active": True, "confirmed": True}  # fmt: skip
-    return ChangeRow(series=series, start=start, size=size, **{**known, **fields})
+def change_of(
+    series: Series | str = "a", day: str = "2026-03-01", size: float = -0.1, **fields
+) -> SeriesChange:
+    """A change of a series of the history, or of one of a file that has only a name."""
+    began, of_file = np.datetime64(day), isinstance(series, str)
+    known = {"found": began, "kind": "regression", "low": size - 0.01, "high": size + 0.01,
+             "start": 0, "detected": 0, "end": None, "confidence": 1.0, "worse": True,
+             "active": True}  # fmt: skip
+    name, key = (series, NO_KEY) if of_file else (name_of(series), series.key)
+    known |= {"series": name, "key": key, "began": began, "size": size}
+    return SeriesChange(**known | fields)
 
 
 def noisy(*levels: tuple[int, float], seed: int = 1) -> np.ndarray:
@@ -44,44 +53,53 @@ def noisy(*levels: tuple[int, float], seed: int = 1) -> np.ndarray:
 def test_changes_of_a_check_that_begin_together_have_one_cause():
     listed = [series_of([1], metric) for metric in ("copy", "add", "triad")]
     listed += [series_of([1], "copy", check="other"), series_of([1], "copy", node="n7")]
-    series = {listing.name_of(item): item for item in listed}
-    copy, add, triad, other, seventh = series
-    rows = [
-        row_of(copy, "2026-03-01"), row_of(add, "2026-03-04"), row_of(triad, "2026-03-05"),
-        row_of(other, "2026-03-01"), row_of(seventh, "2026-03-02"),
-        row_of(add, "2026-03-02", 0.1, kind="improvement", worse=False),
+    series = {name_of(item): item for item in listed}
+    copy, add, triad, other, seventh = listed
+    changes = [
+        change_of(copy, "2026-03-01"), change_of(add, "2026-03-04"), change_of(triad, "2026-03-05"),
+        change_of(other, "2026-03-01"), change_of(seventh, "2026-03-02"),
+        change_of(add, "2026-03-02", 0.1, kind="improvement", worse=False),
     ]  # fmt: skip
-    found = causes.of(rows, [], series)
-    groups = {frozenset((row.series, row.kind) for row in cause.rows) for cause in found}
+    found = causes.of(changes, [], series)
+    groups = {frozenset((one.key, one.kind) for one in cause.changes) for cause in found}
     lost = "regression"
     assert groups == {
-        frozenset({(copy, lost), (add, lost), (seventh, lost)}),
-        frozenset({(triad, lost)}),
-        frozenset({(other, lost)}),
-        frozenset({(add, "improvement")}),
+        frozenset({(copy.key, lost), (add.key, lost), (seventh.key, lost)}),
+        frozenset({(triad.key, lost)}),
+        frozenset({(other.key, lost)}),
+        frozenset({(add.key, "improvement")}),
     }
 
 
 def test_a_second_loss_of_a_series_has_a_cause_of_its_own():
     listed = [series_of([1], metric) for metric in ("copy", "add")]
-    series = {listing.name_of(item): item for item in listed}
-    rows = [row_of(name, day) for name in series for day in ("2026-03-01", "2026-03-03")]
-    found = causes.of(rows, [], series)
-    starts = sorted(sorted(row.start for row in cause.rows) for cause in found)
+    series = {name_of(item): item for item in listed}
+    changes = [change_of(one, day) for one in listed for day in ("2026-03-01", "2026-03-03")]
+    found = causes.of(changes, [], series)
+    starts = sorted([night_of(change.began) for change in cause.changes] for cause in found)
     assert starts == [["2026-03-01"] * 2, ["2026-03-03"] * 2]
 
 
+def test_what_a_waiver_covers_has_a_cause_of_its_own():
+    listed = [series_of([1], metric) for metric in ("copy", "add")]
+    waived, other = changes = [change_of(one) for one in listed]
+    waived.waiver = SimpleNamespace(id="known")
+    found = causes.of(changes, [], {name_of(item): item for item in listed})
+    assert {cause.state: cause.changes for cause in found} == {"waived": [waived],
+                                                               "active": [other]}  # fmt: skip
+
+
 def test_what_fails_is_first_and_then_what_is_certainly_largest():
-    rows = [
-        row_of("improved", size=0.5, kind="improvement", worse=False),
-        row_of("over", size=-0.4, active=False),
-        row_of("unsure", size=-0.3, low=-0.5, high=0.01),
-        row_of("small", size=-0.05),
-        row_of("large", size=-0.2),
-        row_of("wide", size=-0.25, low=-0.45, high=-0.06),
-        row_of("failing", size=-0.02, low=-0.03, high=-0.01),
+    changes = [
+        change_of("improved", size=0.5, kind="improvement", worse=False),
+        change_of("over", size=-0.4, active=False),
+        change_of("unsure", size=-0.3, low=-0.5, high=0.01),
+        change_of("small", size=-0.05),
+        change_of("large", size=-0.2),
+        change_of("wide", size=-0.25, low=-0.45, high=-0.06),
+        change_of("failing", size=-0.02, low=-0.03, high=-0.01),
     ]
-    found = causes.of(rows, rows[-1:], {})
+    found = causes.of(changes, changes[-1:], {})
     assert [cause.title for cause in found] == [
         "failing", "large", "wide", "small", "unsure", "over", "improved",
     ]  # fmt: skip
@@ -89,10 +107,10 @@ def test_what_fails_is_first_and_then_what_is_certainly_largest():
 
 
 def test_half_and_double_are_alike():
-    double = causes.certain_size(row_of(size=1.2, low=1.0, high=1.4))
-    assert causes.certain_size(row_of(size=-0.55, low=-0.6, high=-0.5)) == pytest.approx(double)
-    assert causes.certain_size(row_of(low=None, high=None)) == 0
-    assert causes.certain_size(row_of(size=-1.0, low=-1.0, high=-1.0)) > double
+    double = causes.certain_size(change_of(size=1.2, low=1.0, high=1.4))
+    assert causes.certain_size(change_of(size=-0.55, low=-0.6, high=-0.5)) == pytest.approx(double)
+    assert causes.certain_size(change_of(low=math.nan, high=math.nan)) == 0
+    assert causes.certain_size(change_of(size=-1.0, low=-1.0, high=-1.0)) > double
 
 
 @pytest.mark.parametrize(
@@ -101,11 +119,14 @@ def test_half_and_double_are_alike():
         ({}, "active"),
         ({"confirmed": False}, "unconfirmed"),
         ({"active": False}, "over"),
-        ({"active": False, "kind": "transient", "until": "2026-03-04"}, "until 2026-03-04"),
+        (
+            {"active": False, "kind": "transient", "until": np.datetime64("2026-03-04")},
+            "until 2026-03-04",
+        ),
     ],
-)
+)  # fmt: skip
 def test_states(fields: dict, state: str):
-    (cause,) = causes.of([row_of(**fields)], [], {})
+    (cause,) = causes.of([change_of(**fields)], [], {})
     assert cause.state == state
 
 
@@ -118,38 +139,38 @@ def test_states(fields: dict, state: str):
         (["n1,n2", "n2,n3", "n1,n3", "n2,n9", "n9,n1", "n3,n9"], {}, ["n9"]),
         (["n1", "n2", "n1", "n9", "n9", "n1"], {}, []),
         (["n1", "n2", "n1", "n9", "n9", "n1"],
-         {"kind": "transient", "until": "2026-01-05"}, ["n9"]),
+         {"kind": "transient", "until": np.datetime64("2026-01-05")}, ["n9"]),
     ],
 )  # fmt: skip
 def test_a_node_that_was_merely_used_explains_nothing(nodes, fields, found):
     series = series_of(range(6), nodes=nodes)
-    assert causes.nodes_of(series, row_of(start="2026-01-04", **fields)) == found
+    assert causes.nodes_of(series, change_of(series, "2026-01-04", **fields)) == found
 
 
 def test_a_series_of_a_node_is_explained_by_it():
     series = series_of([1] * 3, node="n7", nodes=["n7"] * 3)
-    assert causes.nodes_of(series, row_of(start="2026-01-02")) == ["n7"]
-    name = listing.name_of(series)
-    (cause,) = causes.of([row_of(name, "2026-01-02", nodes="n1")], [], {name: series})
-    assert cause.nodes == ["n7"] and cause.rows[0].nodes == "n7"
+    assert causes.nodes_of(series, change_of(series, "2026-01-02")) == ["n7"]
+    name = name_of(series)
+    (cause,) = causes.of([change_of(series, "2026-01-02", nodes="n1")], [], {name: series})
+    assert cause.nodes == ["n7"] and cause.first.nodes == "n7"
 
 
 # -- what is new -----------------------------------------------------------------------------------
 
 
-def found_in(series: Series) -> list[ChangeRow]:
-    return listing.of_history([series], online=False).rows
+def found_in(series: Series) -> list[SeriesChange]:
+    return series_changes.of_history([series]).changes
 
 
 def new_starts(series: Series, since: str) -> list[str]:
-    rows = causes.new(found_in(series), {listing.name_of(series): series}, np.datetime64(since))
-    return [str(row.start) for row in rows]
+    changes = causes.new(found_in(series), {name_of(series): series}, np.datetime64(since))
+    return [night_of(change.began) for change in changes]
 
 
 def test_a_second_loss_of_a_series_is_new():
     values = noisy((60, 100.0), (30, 90.0), (10, 80.0))
     series = series_of(values)
-    starts = [str(row.start) for row in found_in(series)]
+    starts = [night_of(change.began) for change in found_in(series)]
     first, second = "2026-03-02", "2026-04-01"
     assert starts == [first, second]
     assert new_starts(series, "2026-04-01") == [second]
@@ -161,18 +182,19 @@ def test_a_second_loss_of_a_series_is_new():
     ("earlier", "is_new"),
     [
         ([], True),
-        ([row_of(confirmed=False)], True),
-        ([row_of(active=False)], True),
-        ([row_of(night="2026-03-02")], True),
-        ([row_of(start="2026-02-27", night="2026-03-01")], False),  # Dated again.
+        ([change_of(confirmed=False)], True),
+        ([change_of(active=False)], True),
+        ([change_of(found=np.datetime64("2026-03-02"))], True),
+        ([change_of(day="2026-02-27", found=np.datetime64("2026-03-01"))], False),  # Dated again.
     ],
 )
 def test_what_is_confirmed_or_active_again_is_new(monkeypatch, earlier, is_new):
     series = series_of([1])
-    monkeypatch.setattr(listing, "of_history", lambda *_, **__: listing.Listing(rows=earlier))
-    row = row_of()
-    found = causes.new([row], {"a": series}, np.datetime64("2026-03-02"))
-    assert found == [row] * is_new
+    listing = series_changes.Listing(changes=earlier)
+    monkeypatch.setattr(series_changes, "of_history", lambda *_, **__: listing)
+    change = change_of()
+    found = causes.new([change], {"a": series}, np.datetime64("2026-03-02"))
+    assert found == [change] * is_new
 
 
 def test_before_a_time():

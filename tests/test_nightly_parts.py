@@ -146,7 +146,7 @@ def test_too_few_nights_are_skipped_whatever_the_words(
 ):
     name = _series(results, 5, since=5)
     for words in ("not judged: some", "anything else"):
-        monkeypatch.setattr(nightly.parts.listing.Listing, "unjudged", words)
+        monkeypatch.setattr(nightly.parts.series_changes.Listing, "unjudged", words)
         part = nightly.parts.trend("alpha", name)
         assert (part.code, part.skipped) == (0, True)
 
@@ -261,7 +261,7 @@ def test_a_part_that_breaks_takes_no_other_with_it(
     (results / "sessions" / name / "end.json").write_text('{"code": 1, "notes": [], "faults": []}')
     for module, function in [
         (nightly.parts.report, "write"),
-        (nightly.parts.listing, "of_history"),
+        (nightly.parts.series_changes, "of_history"),
         (nightly.parts.export, "load"),
         (nightly.parts.screen, "screen_history"),
     ]:

@@ -90,7 +90,7 @@ def around_of(
         for change in changes
     ]  # fmt: skip
     found = change_context.ChangeContext(None, rows, {series.key: listed})
-    comparison = found.comparison(series_changes.PageCause([listed[first]]))
+    comparison = found.comparison(Cause([listed[first]]))
     if comparison is None:
         return [], [], None
     *_, before, after = shlex.split(comparison.command)
@@ -141,10 +141,7 @@ def test_a_change_without_a_side_has_no_comparison():
     assert around_of(series, rows, {"start": 8})[2] is None
     series, rows = a_history(NIGHTLY)
     change = dataclasses.replace(a_change(series, 0), before="", after="s0")
-    assert (
-        change_context.ChangeContext(None, rows, {}).comparison(series_changes.PageCause([change]))
-        is None
-    )
+    assert change_context.ChangeContext(None, rows, {}).comparison(Cause([change])) is None
 
 
 def test_a_young_history_has_too_few_nights_for_changes(tmp_path):
@@ -174,7 +171,7 @@ def test_changes_of_one_check_that_began_together_have_one_cause():
     def change(metric: str, day: int, **fields):
         return a_change(of_metric(metric, a_series([100.0] * 30)), day, **fields)
 
-    together = series_changes.by_cause(
+    together = causes.grouped(
         [change("a", 3), change("b", 4), change("c", 20), change("a", 3, kind="transient")]
     )
     assert sorted(len(cause.changes) for cause in together) == [1, 1, 2]

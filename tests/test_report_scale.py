@@ -64,7 +64,7 @@ def test_memory_does_not_grow_with_the_series(tmp_path):
     """Of what a process takes for a report, beyond what it has with the history open."""
     peaks = {}
     for series in (1000, 4000):
-        folder, nights = tmp_path / str(series), series_changes.NIGHTS - 1
+        folder, nights = tmp_path / str(series), trend.NIGHTS - 1
         cases = series // bench_report.SIZES * nights
         bench_history.write_year(folder, cases, nights, bench_report.SYSTEMS, bench_report.sizes)
         with History(folder):

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from conftest import Done, asked
 from histories import fom, line, store
+from plumbline.analysis.trend import series_changes
 from plumbline.core.text import WIDTH
-from plumbline.output.report import series_changes, usual_values
+from plumbline.output.report import usual_values
 
 NIGHTS = 50
 LOST = 12

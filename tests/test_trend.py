@@ -16,7 +16,7 @@ import records
 from conftest import Done, asked
 from nights import Plan
 from plumbline.analysis import stats, trend
-from plumbline.analysis.trend import episodes, listing, nights_file, partition, why
+from plumbline.analysis.trend import episodes, nights_file, partition, series_changes, why
 from plumbline.analysis.trend.episodes import Episode
 from plumbline.core.errors import Fault
 from plumbline.history.series import Key, Series
@@ -624,7 +624,7 @@ def test_dates_are_printed_as_dates(tmp_path, broken):
 
 
 def test_many_series_on_all_cores_are_as_one_by_one(tmp_path, broken):
-    series = {f"s{n}": flat(60, seed=n) for n in range(listing.MANY)} | {"b": broken}
+    series = {f"s{n}": flat(60, seed=n) for n in range(series_changes.MANY)} | {"b": broken}
     path = write_nights(tmp_path / "n.csv", series)
     rows = [row for row in json.loads(run("--input", path).out) if row["series"] == "b"]
     alone = write_nights(tmp_path / "b.csv", {"b": broken})
@@ -724,36 +724,36 @@ def of_history(values: np.ndarray, per_night: int = 1) -> Series:
 
 def test_findings_of_the_history_are_indices_of_its_values():
     values = stepped(60, 1.08)
-    ((found,),) = trend.changes([of_history(values)])
+    ((found,),) = (one.changes for one in trend.judge_history([of_history(values)]))
     assert (found.kind, found.start, found.worse) == ("regression", 60, True)
-    assert trend.changes([of_history(values[60:79])]) == [[]]
+    assert not trend.judge_history([of_history(values[60:79])])[0].judged
 
 
 def test_sessions_of_a_night_are_one_value():
     values = np.repeat(flat(), 3)
     values[180:] *= 1.08
     values[100] *= 5
-    ((found,),) = trend.changes([of_history(values, 3)])
+    ((found,),) = (one.changes for one in trend.judge_history([of_history(values, 3)]))
     assert (found.start, found.detected % 3) == (180, 2)
 
 
 def test_rows_of_the_history_have_sessions_and_build():
     values = stepped(60, 1.08)
-    found = listing.of_history([of_history(values), of_history(values[:10])], online=False)
-    (row,) = found.rows
+    found = series_changes.of_history([of_history(values), of_history(values[:10])], online=False)
+    (row,) = found.changes
     assert (row.before, row.after, row.build, row.nodes) == ("s59", "s60", "old to new", "n1,n2")
-    assert row.start == "2026-03-02"
+    assert (row.start, row.fields()["start"]) == (60, "2026-03-02")
     assert "sys:cpu+gnu imb latency 8 B on-socket" in row.series
     assert found.too_short == 1
-    assert found.failing
+    assert row.failing
 
 
 def test_values_without_a_relative_change_are_counted():
     values = flat()
     values[[3, 50]] = 0.0, -1.0
-    found = listing.of_history([of_history(values)], online=False)
+    found = series_changes.of_history([of_history(values)], online=False)
     assert (found.judged, found.skipped) == (1, 2) and "2 values" in found.unjudged
-    assert not listing.of_history([of_history(flat())], online=False).unjudged
+    assert not series_changes.of_history([of_history(flat())], online=False).unjudged
 
 
 def test_a_retry_does_not_hide_a_loss(tmp_path):

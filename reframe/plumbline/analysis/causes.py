@@ -4,104 +4,145 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
-from plumbline.analysis.trend import listing
-from plumbline.analysis.trend.listing import ChangeRow
+from plumbline.analysis.trend import series_changes
+from plumbline.analysis.trend.series_changes import SeriesChange, night_of
 from plumbline.history.series import Key, Series
 from plumbline.reference import waivers
 from plumbline.reference.waivers import Subject, Waiver
 
-T = TypeVar("T")
-
 #: Changes of one cause begin within so many days: not all figures show it on the same night.
 TOGETHER = np.timedelta64(3, "D")
-
-
-def grouped(
-    changes: Iterable[T],
-    about: Callable[[T], Hashable],
-    series: Callable[[T], Hashable],
-    began: Callable[[T], np.datetime64],
-) -> list[list[T]]:
-    """Group changes that are about the same and began within three days.
-
-    A series is in a group once: its second change, though of the next night, has another cause.
-    """
-    found: dict[Hashable, list[list[T]]] = {}
-    newest: dict[Hashable, set[Hashable]] = {}  # The series of each newest group.
-    for change in sorted(changes, key=began):
-        case, name = about(change), series(change)
-        groups = found.setdefault(case, [])
-        if not groups or began(change) - began(groups[-1][0]) > TOGETHER or name in newest[case]:
-            groups.append([])
-            newest[case] = set()
-        groups[-1].append(change)
-        newest[case].add(name)
-    return [group for groups in found.values() for group in groups]
 
 
 @dataclass
 class Cause:
     """Changes of one kind and check that began together.
 
-    :ivar rows: the largest certain change first.
-    :ivar keys: of their series; empty for a file of nights.
+    :ivar changes: the earliest first.
     :ivar marked: any of them is one of those that the caller marked: failing, or new.
-    :ivar waivers: of the rows that waivers cover, by the id() of the row.
     """
 
-    rows: list[ChangeRow]
-    keys: dict[str, Key]
-    marked: bool
-    waivers: dict[int, Waiver]
+    changes: list[SeriesChange]
+    marked: bool = False
 
     @property
-    def first(self) -> ChangeRow:
-        return self.rows[0]
+    def first(self) -> SeriesChange:
+        return self.changes[0]
+
+    @property
+    def by_size(self) -> list[SeriesChange]:
+        """Its changes, the largest certain one first."""
+        return sorted(self.changes, key=certain_size, reverse=True)
 
     @property
     def title(self) -> str:
         """What changed: the test case, or the series of a file."""
-        key = self.keys.get(self.first.series)
-        return replace(key, node="").heading if key else self.first.series
+        key = self.first.key
+        return replace(key, node="").heading if key.system else self.first.series
 
     @property
     def nodes(self) -> list[str]:
         """The nodes that explain it; see :func:`nodes_of`."""
-        return sorted({node for row in self.rows for node in row.nodes.split(",") if node})
+        return sorted({node for change in self.changes for node in change.nodes.split(",")} - {""})
 
-    def figure(self, row: ChangeRow) -> str:
+    @property
+    def measured_nodes(self) -> int:
+        """Number of nodes, if the figures are of single nodes."""
+        return len({change.key.node for change in self.changes})
+
+    @property
+    def figures(self) -> int:
+        """Number of figures of merit, over all nodes."""
+        return len({replace(change.key, node="") for change in self.changes})
+
+    def figure(self, change: SeriesChange) -> str:
         """Return the figure of a change, with its node if the changes are of several."""
-        key = self.keys.get(row.series)
-        if key is None:
-            return ""
-        nodes = {self.keys[row.series].node for row in self.rows}
-        return f"{key.figure} on {key.node}" if len(nodes) > 1 else key.figure
+        key = change.key
+        name = key.figure if key.system else ""
+        return f"{name} on {key.node}" if self.measured_nodes > 1 else name
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        """The smallest and the largest change, by magnitude."""
+        sizes = sorted((change.size for change in self.changes), key=abs)
+        return sizes[0], sizes[-1]
+
+    @property
+    def active(self) -> bool:
+        """Whether any of its changes is active."""
+        return any(change.active for change in self.changes)
 
     @property
     def state(self) -> str:
         """``unconfirmed``, ``waived``, ``active``, ``until`` a night, or ``over``."""
-        active = [row for row in self.rows if row.active]
-        if active and all(id(row) in self.waivers for row in active):
+        if self.first.waiver:
             return "waived"
-        if not any(row.confirmed for row in self.rows):
+        if not any(change.confirmed for change in self.changes):
             return "unconfirmed"
-        if active:
+        if self.active:
             return "active"
-        until = max((row.until for row in self.rows if row.until is not None), default=None)
-        return "over" if until is None else f"until {until}"
+        ends = [change.until for change in self.changes if change.until is not None]
+        return f"until {night_of(max(ends))}" if ends else "over"
+
+    @property
+    def since(self) -> Any:
+        """The first changed night."""
+        return night_of(self.first.began)
+
+    @property
+    def reported(self) -> Any:
+        """The night of the first report."""
+        return night_of(min(change.found for change in self.changes))
+
+    @property
+    def found(self) -> np.datetime64:
+        """When the last of its changes was first reported."""
+        return max(change.found for change in self.changes)
+
+    @property
+    def weight(self) -> tuple[bool, bool]:
+        """Sort key: first active changes for the worse, then other changes for the worse."""
+        return self.first.worse and self.active, self.first.worse
+
+    def newest(self) -> tuple[np.datetime64, np.datetime64]:
+        """Sort key: when it began."""
+        return self.first.began, self.found
+
+    def of_nodes(self, nodes: Collection[str]) -> Cause:
+        """Return its changes of these nodes."""
+        return Cause([change for change in self.changes if change.key.node in nodes])
+
+
+def grouped(changes: Iterable[SeriesChange]) -> list[Cause]:
+    """Return the causes of changes of the history, the newest first. What a waiver covers has
+    causes of its own.
+
+    A series is in a cause once: its second change, though of the next night, has another cause.
+    """
+    found: dict[Hashable, list[list[SeriesChange]]] = {}
+    newest: dict[Hashable, set[Key]] = {}  # The series of each newest group.
+    for change in sorted(changes, key=lambda change: change.began):
+        waiver = change.waiver and change.waiver.id
+        about = (*change.key.case[:4], change.word, change.worse, waiver)
+        groups = found.setdefault(about, [])
+        apart = groups and _day(change.began) - _day(groups[-1][0].began) > TOGETHER
+        if not groups or apart or change.key in newest[about]:
+            groups.append([])
+            newest[about] = set()
+        groups[-1].append(change)
+        newest[about].add(change.key)
+    causes = [Cause(group) for groups in found.values() for group in groups]
+    return sorted(causes, key=Cause.newest, reverse=True)
 
 
 def of(
-    rows: list[ChangeRow],
-    marked: list[ChangeRow],
-    series: dict[str, Series],
-    waived: dict[int, Waiver] | None = None,
+    changes: list[SeriesChange], marked: Collection[SeriesChange], series: dict[str, Series]
 ) -> list[Cause]:
     """Return the causes of changes, the most important first: those with a marked change, those
     that are worse, and then by :func:`certain_size`.
@@ -110,58 +151,41 @@ def of(
 
     :arg marked: some of the changes themselves.
     :arg series: by name, of the history; without them each change has its own cause.
-    :arg waived: see :func:`waived_rows`.
     """
-    keys = {name: item.key for name, item in series.items()}
-    marks = {*map(id, marked)}
-    groups = [[row] for row in rows]
-    if keys:
-
-        def about(row: ChangeRow) -> Hashable:
-            key = keys[row.series]
-            return key.system, key.partition, key.environment, key.check, row.word, row.worse
-
-        for row in rows:
-            row.nodes = ",".join(nodes_of(series[row.series], row))
-        groups = grouped(rows, about, lambda row: row.series, lambda row: _date(row.start))
-    found = [
-        Cause(
-            sorted(group, key=certain_size, reverse=True),
-            keys,
-            any(id(row) in marks for row in group),
-            {id(row): waived[id(row)] for row in group if id(row) in waived} if waived else {},
-        )
-        for group in groups
-    ]
+    for change in changes if series else ():
+        change.nodes = ",".join(nodes_of(series[change.series], change))
+    found = grouped(changes) if series else [Cause([change]) for change in changes]
+    marks = {*marked}
+    for cause in found:
+        cause.marked = any(change in marks for change in cause.changes)
     return sorted(found, key=_weight, reverse=True)
 
 
-def _date(night: listing.Night | None) -> np.datetime64:
-    return np.datetime64(str(night), "D")
+def _day(time: Any) -> Any:
+    return time.astype("datetime64[D]")
 
 
 def _weight(cause: Cause) -> tuple[bool, bool, bool, float]:
-    first, active = cause.first, any(row.active for row in cause.rows)
-    return cause.marked, first.worse and active, first.worse, certain_size(first)
+    return cause.marked, *cause.weight, certain_size(cause.by_size[0])
 
 
-def certain_size(row: ChangeRow) -> float:
+def certain_size(change: SeriesChange) -> float:
     """Return the end of a change's 95 % interval that is nearer to no change, as the absolute
     logarithm, so that half and double are alike; 0 if the interval includes no change."""
-    if row.low is None or row.high is None or row.low * row.high <= 0:
+    if not change.low * change.high > 0:
         return 0.0
-    return min(abs(math.log1p(max(end, -0.9999))) for end in (row.low, row.high))
+    return min(abs(math.log1p(max(end, -0.9999))) for end in (change.low, change.high))
 
 
-def nodes_of(series: Series, row: ChangeRow) -> list[str]:
+def nodes_of(series: Series, change: SeriesChange) -> list[str]:
     """Return the nodes that explain a change: that of a node's own series, or those that all
     changed sessions used, and no other. A node that was merely used is none of them."""
     if series.key.node:
         return [series.key.node]
     days = series.times.astype("datetime64[D]")
-    changed = days >= _date(row.start)
-    if row.kind == "transient":
-        changed &= days <= _date(row.until)
+    changed = days >= _day(change.began)
+    if change.kind == "transient":
+        changed &= days <= _day(change.until)
     used = [{*names.split(",")} - {""} for names in series.nodes]
     with_it = [names for names, is_changed in zip(used, changed, strict=True) if is_changed]
     without = [names for names, is_changed in zip(used, changed, strict=True) if not is_changed]
@@ -170,29 +194,14 @@ def nodes_of(series: Series, row: ChangeRow) -> list[str]:
     return sorted(set.intersection(*with_it) - set.union(*without))
 
 
-class PossibleLoss(Protocol):
-    """A change of a series, as far as its loss is concerned."""
-
-    @property
-    def start(self) -> Any: ...
-    @property
-    def size(self) -> float: ...
-    @property
-    def worse(self) -> bool: ...
-    @property
-    def active(self) -> bool: ...
-
-
-C = TypeVar("C", bound=PossibleLoss)
-
-
-def losses(key: Key, changes: Iterable[C]) -> Iterator[tuple[C, Subject]]:
+def losses(changes: Iterable[SeriesChange]) -> Iterator[tuple[SeriesChange, Subject]]:
     """Yield the active changes of a series for the worse, oldest first, each with its figure as
     waivers identify it. Its loss is that of all of them so far, so that a second one is a larger
     loss than the first."""
     level = 1.0
     for change in sorted((c for c in changes if c.active and c.worse), key=lambda c: c.start):
         level *= 1 + change.size
+        key = change.key
         yield change, Subject(
             key.system, key.partition, key.environment, key.check, key.placement,
             (key.node,) if key.node else (), key.metric, None if key.size < 0 else key.size,
@@ -200,50 +209,39 @@ def losses(key: Key, changes: Iterable[C]) -> Iterator[tuple[C, Subject]]:
         )  # fmt: skip
 
 
-def waived(
-    key: Key, changes: Iterable[C], known: Sequence[Waiver], day: datetime.date | None = None
-) -> Iterator[tuple[C, Waiver]]:
-    """Yield the active changes of a series for the worse that a waiver covers on a day, by default
-    today, each with that waiver."""
-    for change, subject in losses(key, changes):
-        waiver = waivers.covering(known, subject, "regression", day)
-        if waiver:
-            yield change, waiver
+def waive(
+    changes: Iterable[SeriesChange], known: Sequence[Waiver], day: datetime.date | None = None
+) -> None:
+    """Set the waivers that cover active changes for the worse on a day, by default today.
 
-
-def waived_rows(
-    rows: Iterable[ChangeRow], series: dict[str, Series], known: Sequence[Waiver]
-) -> dict[int, Waiver]:
-    """Return the waivers of the changes that are covered today, by the id() of the change.
-
-    :arg rows: all changes of each series. :arg series: by name.
+    :arg changes: all of each series.
     """
-    by_series: dict[str, list[ChangeRow]] = {}
-    for row in rows:
-        by_series.setdefault(row.series, []).append(row)
-    return {
-        id(row): waiver
-        for name, own in by_series.items()
-        for row, waiver in waived(series[name].key, own, known)
-    }
+    by_series: dict[Key, list[SeriesChange]] = {}
+    for change in changes:
+        by_series.setdefault(change.key, []).append(change)
+    for own in by_series.values():
+        for change, subject in losses(own):
+            change.waiver = waivers.covering(known, subject, "regression", day)
 
 
-def new(rows: list[ChangeRow], series: dict[str, Series], since: np.datetime64) -> list[ChangeRow]:
+def new(
+    changes: list[SeriesChange], series: dict[str, Series], since: np.datetime64
+) -> list[SeriesChange]:
     """Return the changes that the history up to a time does not report, or not as certainly: they
     were first reported, confirmed, or became active again, since then.
 
     The night of the first report identifies a change, so a second loss of a series is new.
     """
-    names = {row.series for row in rows}
+    names = {change.series for change in changes}
     before = [series[name].before(since) for name in sorted(names)]
-    known: dict[Hashable, list[ChangeRow]] = {}
-    for row in listing.of_history(before, online=False).rows:
-        known.setdefault((row.series, row.night), []).append(row)
+    known: dict[Hashable, list[SeriesChange]] = {}
+    for change in series_changes.of_history(before).changes:
+        known.setdefault((change.series, night_of(change.found)), []).append(change)
 
-    def is_known(row: ChangeRow) -> bool:
+    def is_known(change: SeriesChange) -> bool:
         return any(
-            earlier.confirmed >= row.confirmed and earlier.active >= row.active
-            for earlier in known.get((row.series, row.night), ())
+            earlier.confirmed >= change.confirmed and earlier.active >= change.active
+            for earlier in known.get((change.series, night_of(change.found)), ())
         )
 
-    return [row for row in rows if not is_known(row)]
+    return [change for change in changes if not is_known(change)]

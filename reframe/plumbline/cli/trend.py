@@ -66,7 +66,7 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
     not waived, else with 2 if no series had enough nights, or a record could not be read.
     """
     from plumbline.analysis import causes
-    from plumbline.analysis.trend import listing
+    from plumbline.analysis.trend import series_changes
     from plumbline.analysis.trend import why as explaining
     from plumbline.core import paths
     from plumbline.reference import waivers
@@ -84,7 +84,7 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
         if why is not None:
             write(_explained(explaining.of_file(file, why), form or "json"), output)
             return
-        found, series, waived, code = listing.of_file(file, online), {}, {}, 0
+        found, series, code = series_changes.of_file(file, online), {}, 0
     else:
         from plumbline.history.history import History
 
@@ -94,21 +94,21 @@ def trend(select, source: Path | None, since, new, active: bool, file: Path | No
         if why is not None:
             write(_explained(explaining.of_history(listed, why), form or "text"), output)
             return
-        found = listing.of_history(listed, online)
-        series = {listing.name_of(item): item for item in listed}
-        waived = causes.waived_rows(found.rows, series, waivers.load(paths.reference()))
-    rows = [
-        row
-        for row in found.rows
-        if (not active or (row.worse and row.active))
-        and (not since or str(row.start) >= str(_day(since)))
+        found = series_changes.of_history(listed, online)
+        series = {series_changes.name_of(item): item for item in listed}
+        causes.waive(found.changes, waivers.load(paths.reference()))
+    changes = [
+        change
+        for change in found.changes
+        if (not active or (change.worse and change.active))
+        and (not since or str(series_changes.night_of(change.began)) >= str(_day(since)))
     ]
     if new:
-        rows = causes.new(rows, series, _day(new))
-    failing = [row for row in found.failing if id(row) not in waived]
-    grouped = causes.of(rows, failing, series, waived)
+        changes = causes.new(changes, series, _day(new))
+    failing = [change for change in found.changes if change.failing and not change.waiver]
+    grouped = causes.of(changes, failing, series)
     entries, form = _entries(grouped), form or ("json" if file else "text")
-    columns = [*listing.ChangeRow.__dataclass_fields__, "cause", "waiver"]
+    columns = [*series_changes.COLUMNS, "cause", "waiver"]
 
     def text() -> str:
         changed = {} if file else _variables(grouped[:_MAX_READ], source)
@@ -136,10 +136,9 @@ def _day(time: datetime.datetime):
 def _entries(causes: list) -> list[dict]:
     """Return the changes; those with the same number ``cause`` have one cause."""
     return [
-        asdict(row)
-        | {"cause": number, "waiver": cause.waivers[id(row)].id if id(row) in cause.waivers else ""}
+        change.fields() | {"cause": number, "waiver": change.waiver.id if change.waiver else ""}
         for number, cause in enumerate(causes, 1)
-        for row in cause.rows
+        for change in cause.by_size
     ]
 
 
@@ -152,8 +151,8 @@ def _variables(causes: list, source: Path | None) -> dict[int, str]:
     changed = {}
     with History(source) as history:
         for cause in [] if history.from_csv else causes:
-            first = _first(cause)
-            key, sides = cause.keys[first.series], (first.before, first.after)
+            first = cause.first
+            key, sides = first.key, (first.before, first.after)
             if first.before:
                 of_cause = Selection(
                     key.system, key.partition, key.environment, key.check, node=key.node,
@@ -164,17 +163,12 @@ def _variables(causes: list, source: Path | None) -> dict[int, str]:
     return changed
 
 
-def _first(cause):
-    """Return the earliest change of a cause."""
-    return min(cause.rows, key=lambda row: row.start)
-
-
 def _text(causes: list, judged: int, changed: dict[int, str]) -> str:
     head, body = table_lines(map(_cells, causes), _HEADS)
     lines = head if causes else []
     for cause, row in zip(causes, body, strict=True):
         lines += ["", fill(cause.title), *row, *_details(cause, changed.get(id(cause), ""))]
-    count = pluralize(sum(len(cause.rows) for cause in causes), "change")
+    count = pluralize(sum(len(cause.changes) for cause in causes), "change")
     if causes:
         lines.append("")
         count += f" of {pluralize(len(causes), 'cause')}"
@@ -182,14 +176,14 @@ def _text(causes: list, judged: int, changed: dict[int, str]) -> str:
 
 
 def _cells(cause) -> list[str]:
-    first = cause.first
-    interval = f"{first.low:+.1%} to {first.high:+.1%}" if first.low is not None else ""
+    largest = cause.by_size[0]
+    interval = f"{largest.low:+.1%} to {largest.high:+.1%}" if largest.low == largest.low else ""
     return [
-        first.word,
-        min(row.start for row in cause.rows),
-        min(row.night for row in cause.rows),
+        largest.word,
+        cause.since,
+        cause.reported,
         cause.state,
-        f"{first.size:+.1%}",
+        f"{largest.size:+.1%}",
         interval,
     ]
 
@@ -197,10 +191,11 @@ def _cells(cause) -> list[str]:
 def _details(cause, changed: str) -> list[str]:
     """Return lines with the figures of a cause, the nodes that explain it, the sessions on both
     sides of it, the builds and variables that differ, and the waivers."""
-    first = _first(cause)
-    more = cause.rows[1:] and [f"{cause.figure(row)} {row.size:+.1%}" for row in cause.rows]
+    first = cause.first
+    more = cause.changes[1:] and [f"{cause.figure(change)} {change.size:+.1%}"
+                                  for change in cause.by_size]  # fmt: skip
     details = {
-        "": shorten(more or [cause.figure(cause.first)], _MAX_FIGURES),
+        "": shorten(more or [cause.figure(first)], _MAX_FIGURES),
         "on ": shorten(cause.nodes, _MAX_NODES),
         "between ": f"{first.before} and {first.after}" if first.before else "",
         "build ": first.build,
@@ -208,7 +203,7 @@ def _details(cause, changed: str) -> list[str]:
         "above its ceiling: ": "the measurement is wrong, the machine is not better"
         if first.above_ceiling
         else "",
-        "waived by ": "; ".join({str(waiver): "" for waiver in cause.waivers.values()}),
+        "waived by ": str(cause.first.waiver or ""),
     }
     return [fill(f"{word}{detail}", "  ", "  ") for word, detail in details.items() if detail]
 

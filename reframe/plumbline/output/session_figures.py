@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 
+from plumbline.analysis.trend import series_changes
+from plumbline.analysis.trend.series_changes import SeriesChange
 from plumbline.check.record import FAILED, MEASURED, short_name
 from plumbline.core import formats
 from plumbline.core.text import fill, pluralize, shorten, table_lines
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import series_changes
-from plumbline.output.report.series_changes import SeriesChange
 from plumbline.output.report.usual_values import is_lost, loss_of, stands_out, usual_values
 from plumbline.reference.lookup import format_bound
 
@@ -110,7 +110,7 @@ def load(
         say(f"searching {len(found)} series for losses that last")
     # A session's repeats are one night.
     nights = (series.at(np.arange(index[0] + 1)) for series, index in found)
-    changes = series_changes.find(filter(series_changes.judged, nights), len(found))
+    changes = series_changes.find(filter(series_changes.enough, nights), len(found))
     figures = [_worst(series, index, changes.get(series.key, [])) for series, index in found]
     return SessionFigures(
         row,

@@ -418,8 +418,8 @@ def _comparable_past(past: Series, before: Series) -> Series | None:
     if len(past.values) < judge.LEAST_PAST:
         return None
     start, keep = 0, np.ones(len(past.values), bool)
-    (found,) = trend.changes([past])
-    for change in found:
+    (found,) = trend.judge_history([past])
+    for change in found.changes:
         if change.end is not None and change.kind == "transient":
             keep[change.start : change.end + 1] = False
         elif change.confirmed:

@@ -1,6 +1,6 @@
 """Changes in a figure's history: lasting ones, transients that came back, slow drifts.
 
-:func:`judge` takes the nights of one series; :func:`changes` takes a series of the history.
+:func:`judge` takes the nights of one series; :func:`judge_history` takes series of the history.
 The levels of a series are found in :mod:`plumbline.analysis.trend.partition`, and read as
 episodes in :mod:`plumbline.analysis.trend.episodes`.
 """
@@ -26,7 +26,7 @@ NIGHTS = WARM_UP + 1
 RECENT = 2 * LONGEST
 
 
-@dataclass
+@dataclass(eq=False)
 class Change:
     """One episode; nights are indices into the values as they were given.
 
@@ -238,16 +238,16 @@ def nightly(series: Series) -> Nightly:
     )
 
 
-def changes(every: Sequence[Series]) -> list[list[Change]]:
-    """Return the changes of series of the history; indices are into the values of each."""
+def judge_history(every: Sequence[Series], hindsight: bool = True) -> list[SeriesJudgement]:
+    """Judge series of the history; indices are into the values of each."""
     dated = [nightly(series) for series in every]
     work = [(night.values, one.better, None) for night, one in zip(dated, every, strict=True)]
-    found = [judgement.changes for judgement in judge_all(work)]
-    for nights, several in zip(dated, found, strict=True):
-        for change in several:
-            change.start = int(nights.first[change.start])
-            change.detected = int(nights.last[change.detected])
-            change.end = None if change.end is None else int(nights.last[change.end])
-            if change.revised is not None:
-                change.revised = int(nights.last[change.revised])
+    found = judge_all(work, hindsight)
+    for nights, judgement in zip(dated, found, strict=True):
+        first, last = nights.first.tolist(), nights.last.tolist()
+        judgement.outliers = [(first[begin], last[end]) for begin, end in judgement.outliers]
+        for change in judgement.changes:
+            change.start, change.detected = first[change.start], last[change.detected]
+            change.end = None if change.end is None else last[change.end]
+            change.revised = None if change.revised is None else last[change.revised]
     return found

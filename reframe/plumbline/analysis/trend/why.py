@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from plumbline.analysis import trend
-from plumbline.analysis.trend import episodes, listing, nights_file
-from plumbline.analysis.trend.listing import Night
+from plumbline.analysis.trend import episodes, nights_file
 from plumbline.analysis.trend.partition import NOISES, Partitions
+from plumbline.analysis.trend.series_changes import Night, name_of
 from plumbline.core.errors import WrongOption
 from plumbline.core.text import pluralize
 from plumbline.history.series import Series
@@ -64,8 +64,8 @@ def of_history(every: list[Series], wanted: str) -> list[Level]:
 
     :raises Fault: if it is in no name or in too many.
     """
-    chosen = _chosen(every, [listing.name_of(series) for series in every], wanted)
-    dated = [(listing.name_of(series), trend.nightly(series)) for series in chosen]
+    chosen = _chosen(every, [name_of(series) for series in every], wanted)
+    dated = [(name_of(series), trend.nightly(series)) for series in chosen]
     return _of((name, nights.days, nights.values, None) for name, nights in dated)
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from plumbline.analysis import causes, compare, screen
 from plumbline.analysis.compare import formats
-from plumbline.analysis.trend import listing
+from plumbline.analysis.trend import series_changes
+from plumbline.analysis.trend.series_changes import night_of
 from plumbline.core import paths, suites
 from plumbline.core.errors import Fault
 from plumbline.core.text import pluralize, printable, quote_markdown, shorten
@@ -146,29 +147,31 @@ def trend(system: str, name: str) -> Part:
     with _contained(part), History() as history:
         select = Selection(system=system)
         listed = history.series(select, samples=False)
-        found = listing.of_history(listed, online=False)
-        series = {listing.name_of(item): item for item in listed}
-        waived = causes.waived_rows(found.rows, series, waivers.load(paths.reference()))
-        failing = [row for row in found.failing if id(row) not in waived]
-        new = causes.new(failing, series, _reported(history, select, name))
-        shown = causes.of(found.failing, new, series, waived)
+        found = series_changes.of_history(listed)
+        series = {series_changes.name_of(item): item for item in listed}
+        causes.waive(found.changes, waivers.load(paths.reference()))
+        failing = [change for change in found.changes if change.failing]
+        known = [change for change in failing if not change.waiver]
+        new = causes.new(known, series, _reported(history, select, name))
+        shown = causes.of(failing, new, series)
         lines, cases = [], []
         for cause in shown:
             lines.append(f"- {_described(cause)}")
-            for row in cause.rows:
-                change = f"{row.kind} of {row.size:+.1%} since {row.start}, found {row.night}"
-                state = "waived" if id(row) in waived else "known"
+            for one in cause.by_size:
+                began, night = night_of(one.began), night_of(one.found)
+                change = f"{one.kind} of {one.size:+.1%} since {began}, found {night}"
+                state = "waived" if one.waiver else "known"
                 outcome = junitparser.Skipped(f"{state}: {change}", state)
-                if row in new:
-                    outcome = junitparser.Failure(change, row.kind)
-                case = f"{row.series}, found {row.night}"
+                if one in new:
+                    outcome = junitparser.Failure(change, one.kind)
+                case = f"{one.series}, found {night}"
                 cases.append(suites.case(case, part.title, outcome))
         part.page, part.suites = "\n".join(lines), [suites.suite(part.title, cases)]
         fresh = sum(cause.marked for cause in shown)
         accepted = sum(cause.state == "waived" for cause in shown)
-        known = len(shown) - fresh - accepted
-        part.findings = {"new": fresh, "known": known, "waived": accepted}
-        counts = f"{fresh} new, {known} known and active"
+        old = len(shown) - fresh - accepted
+        part.findings = {"new": fresh, "known": old, "waived": accepted}
+        counts = f"{fresh} new, {old} known and active"
         counts += f", {accepted} waived" if accepted else ""
         part.message = _joined(counts, found.unjudged, _skipped_lines(history))
         part.code = 1 if new else 2 if history.faults else 0
@@ -196,12 +199,12 @@ def _reported(history: History, select: Selection, name: str) -> np.datetime64:
 
 def _described(cause: causes.Cause) -> str:
     """Return a cause in one line of Markdown."""
-    first = cause.first
+    largest = cause.by_size[0]
     mark = "**new** " if cause.marked else "waived: " if cause.state == "waived" else ""
-    figures = shorten(filter(None, map(cause.figure, cause.rows)), _MAX_LISTED)
+    figures = shorten(filter(None, map(cause.figure, cause.by_size)), _MAX_LISTED)
     nodes = f" on {shorten(cause.nodes, _MAX_LISTED)}" if cause.nodes else ""
     return (
-        f"{mark}{first.kind} of {first.size:+.1%} since {min(row.start for row in cause.rows)}: "
+        f"{mark}{largest.kind} of {largest.size:+.1%} since {cause.since}: "
         f"{quote_markdown(cause.title)}: {quote_markdown(figures)}{quote_markdown(nodes)}"
     )
 

@@ -14,7 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from plumbline.analysis import causes, trend
+from plumbline.analysis.causes import Cause
 from plumbline.analysis.compare import formats
+from plumbline.analysis.trend import series_changes
 from plumbline.check.record import OUTSIDE, FigureRecord
 from plumbline.core import garbage, paths, pool, units
 from plumbline.core.text import pluralize
@@ -34,7 +37,6 @@ from plumbline.output.report import (
     provenance,
     published,
     search_index,
-    series_changes,
     session_pages,
     site_files,
     slow_nodes,
@@ -46,7 +48,6 @@ from plumbline.output.report import (
 from plumbline.output.report.change_context import Facts
 from plumbline.output.report.figures import Glance, Panel
 from plumbline.output.report.page_writer import PageWriter
-from plumbline.output.report.series_changes import PageCause
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference.waivers import Waiver
 
@@ -141,9 +142,11 @@ class _Report:
         self.slow = {system: found.nodes for system, found in self.screened.items()}
         self.of_nights = by_node.nights(self.sessions)
         say("searching for changes")
-        self.nights = series_changes.NIGHTS
+        self.nights = trend.NIGHTS
         chosen = candidates.choose(history, select, self.measured, self.slow)
-        self.changes = self.triage.of_changes(series_changes.find(chosen.series, chosen.count))
+        self.changes = series_changes.find(chosen.series, chosen.count)
+        changes = [change for listed in self.changes.values() for change in listed]
+        causes.waive(changes, valid.waivers, now.date())
         self.judged = chosen.judged
         #: Figures that other pages show: only one check's figures are in memory at a time.
         self.changed: dict[Key, Glance] = {}
@@ -159,10 +162,9 @@ class _Report:
         )
         self.published = published.Published(valid.references)
         self.waivers = {waiver.id: waiver for waiver in valid.waivers}
-        changes = [change for listed in self.changes.values() for change in listed]
         #: What a waiver covers has causes of its own.
-        self.acknowledged = series_changes.by_cause([one for one in changes if one.waiver])
-        self.causes = series_changes.by_cause([one for one in changes if not one.waiver])
+        self.acknowledged = causes.grouped([one for one in changes if one.waiver])
+        self.causes = causes.grouped([one for one in changes if not one.waiver])
         self._cause_of = {change: cause for cause in self.causes for change in cause.changes}
         self.context = change_context.ChangeContext(history, self.sessions, self.changes)
         newest, red, changed = self._chosen(latest)
@@ -257,7 +259,7 @@ class _Report:
         links = [(name, flag) for name, one in self.screened.items() for flag in one.links]
         writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent,
                     slow=flagged, screened=self.screened, links=links)  # fmt: skip
-        every = sorted((*self.causes, *self.acknowledged), key=PageCause.newest, reverse=True)
+        every = sorted((*self.causes, *self.acknowledged), key=Cause.newest, reverse=True)
         writer.page("changes.html", "changes.html.j2", causes=every)
         listed = self.published.tables()
         writer.page("published.html", "published.html.j2", tables=listed)
@@ -279,9 +281,9 @@ class _Report:
         faults = tuple(self.references.faults)
         return Written(folder, writer.pages, self.series, red, writer.bytes, faults)
 
-    def _recent(self, cause: PageCause) -> bool:
+    def _recent(self, cause: Cause) -> bool:
         latest = [state.latest for state in self.systems if state.system == cause.first.key.system]
-        return bool(latest) and bool(cause.detected >= latest[0].end - RECENT)
+        return bool(latest) and bool(cause.found >= latest[0].end - RECENT)
 
     def _systems(self, writer: PageWriter) -> None:
         """Write the pages of systems. The page of a check is written when the page of its system
@@ -415,7 +417,7 @@ class _Report:
 
     # -- what templates ask -------------------------------------------------------------------
 
-    def facts(self, cause: PageCause) -> Facts | None:
+    def facts(self, cause: Cause) -> Facts | None:
         """Return what else changed in the night of a recent change."""
         return self.context.facts(cause) if self._recent(cause) else None
 

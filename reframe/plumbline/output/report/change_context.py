@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from plumbline.analysis.causes import Cause
 from plumbline.analysis.compare import hostfacts, judge
 from plumbline.analysis.compare.hostfacts import HostChange, Surroundings
+from plumbline.analysis.trend.series_changes import SeriesChange
 from plumbline.check.record import Record
 from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.rows import CaseId, SessionRow
 from plumbline.history.series import Key, Selection
-from plumbline.output.report.series_changes import PageCause, SeriesChange
 
 _SECOND = np.timedelta64(1, "s")
 
@@ -65,7 +66,7 @@ class ChangeContext:
         self._start = {row.session: row.start for row in sessions}
         self._found: dict[tuple[str, str], tuple[Surroundings, dict[CaseId, set[str]]]] = {}
 
-    def comparison(self, cause: PageCause) -> ProposedComparison | None:
+    def comparison(self, cause: Cause) -> ProposedComparison | None:
         """Return the comparison of both sides of a change, ``None`` if a side has no session of its
         own: nothing was measured before, or other changes of these figures lie between."""
         changes = [change for change in cause.changes if change.before]
@@ -105,7 +106,7 @@ class ChangeContext:
         later = [one for one in lasting if one.start > change.start]
         return earlier[-1] if earlier else None, later[0] if later else None
 
-    def facts(self, cause: PageCause) -> Facts | None:
+    def facts(self, cause: Cause) -> Facts | None:
         """Return what changed in the night of a change, ``None`` if it cannot be known: there is no
         session before it, or the source has no records."""
         first = cause.first

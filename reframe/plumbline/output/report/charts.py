@@ -10,10 +10,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from plumbline.analysis.screen import Flag
+from plumbline.analysis.trend.series_changes import SeriesChange
 from plumbline.history.series import Series
 from plumbline.output.report.by_node import WORST_FIRST
 from plumbline.output.report.figures import Panel, badness_of
-from plumbline.output.report.series_changes import SeriesChange
 
 #: At most so many members of a chart have their own line.
 LINES = 5
@@ -155,7 +155,7 @@ def _common(figure: Panel, name: str) -> np.ndarray:
 
 def _change_data(change: SeriesChange) -> dict:
     return {
-        "kind": change.word,
+        "kind": change.badge,
         "worse": change.worse,
         "time": _minutes(change.began),
         "until": _minutes(change.until) if change.kind == "transient" else None,

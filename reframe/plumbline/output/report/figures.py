@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from plumbline.analysis.trend import series_changes
+from plumbline.analysis.trend.series_changes import SeriesChange
 from plumbline.history.series import Key, Series
-from plumbline.output.report import by_node, series_changes, text
+from plumbline.output.report import by_node, text
 from plumbline.output.report.by_node import Nights
-from plumbline.output.report.series_changes import SeriesChange
 from plumbline.output.report.status import WINDOW
 from plumbline.output.report.usual_values import usual_values
 

@@ -20,15 +20,17 @@ import numpy as np
 import yaml
 
 from plumbline.analysis import causes
+from plumbline.analysis.causes import Cause
 from plumbline.analysis.screen import Flag
+from plumbline.analysis.trend import series_changes
+from plumbline.analysis.trend.series_changes import SeriesChange
 from plumbline.check.record import FAILED, OUTSIDE
 from plumbline.core import paths, units
 from plumbline.core.text import base_name
 from plumbline.history.history import History
 from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import candidates, series_changes, site_files, slow_nodes, status, text
+from plumbline.output.report import candidates, site_files, slow_nodes, status, text
 from plumbline.output.report.figures import Panel
-from plumbline.output.report.series_changes import PageCause, SeriesChange
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference import waivers
 from plumbline.reference.lookup import References, loss_of
@@ -242,21 +244,7 @@ class Triage:
 
     # -- changes ------------------------------------------------------------------------------
 
-    def of_changes(self, found: dict[Key, list[SeriesChange]]) -> dict[Key, list[SeriesChange]]:
-        """Return the changes of series, those with their waiver that one covers."""
-        result = {}
-        for key, changes in found.items():
-            covered = {
-                id(change): waiver.id
-                for change, waiver in causes.waived(key, changes, self._known, self._day)
-            }
-            result[key] = [
-                dataclasses.replace(change, waiver=covered.get(id(change), ""))
-                for change in changes
-            ]
-        return result
-
-    def of_cause(self, cause: PageCause, every: dict[Key, list[SeriesChange]]) -> list[OpenFinding]:
+    def of_cause(self, cause: Cause, every: dict[Key, list[SeriesChange]]) -> list[OpenFinding]:
         """Return what can be acknowledged of changes that began together: the active losses that
         are not waived, one finding for each node.
 
@@ -272,7 +260,7 @@ class Triage:
                 [
                     subject
                     for change in changes
-                    for other, subject in causes.losses(change.key, every[change.key])
+                    for other, subject in causes.losses(every[change.key])
                     if other.start == change.start
                 ],
                 text.day(min(change.began for change in changes)),
@@ -283,7 +271,7 @@ class Triage:
     def of_figures(
         self,
         figures: Iterable[Panel],
-        cause_of: Mapping[SeriesChange, PageCause],
+        cause_of: Mapping[SeriesChange, Cause],
         every: dict[Key, list[SeriesChange]],
     ) -> dict[str, tuple[list[OpenFinding], list[Panel]]]:
         """Return what can be acknowledged of the active losses of each figure of a page, by anchor:
@@ -296,7 +284,7 @@ class Triage:
         first: dict[str, Panel] = {}
         found = {}
         for figure in figures:
-            nodes: dict[int, tuple[PageCause, set[str]]] = {}
+            nodes: dict[int, tuple[Cause, set[str]]] = {}
             for change in figure.losses:
                 if cause := cause_of.get(change):
                     nodes.setdefault(id(cause), (cause, set()))[1].add(change.key.node)
@@ -343,11 +331,12 @@ def load(
     chosen = candidates.choose(history, select, measured, flagged)
     if chosen.count >= series_changes.MANY:
         say(f"searching {chosen.count} series for losses")
-    changes = triage.of_changes(series_changes.find(chosen.series, chosen.count))
-    together = series_changes.by_cause(list(itertools.chain.from_iterable(changes.values())))
+    changes = series_changes.find(chosen.series, chosen.count)
+    listed = [*itertools.chain.from_iterable(changes.values())]
+    causes.waive(listed, known, now.date())
     cases = triage.of_cases(case for system in systems for case in system.cases)
     slow_now = (one for name, found in screened.items() for one in triage.of_flags(name, found.now))
-    losses = (one for cause in together for one in triage.of_cause(cause, changes))
+    losses = (one for cause in causes.grouped(listed) for one in triage.of_cause(cause, changes))
     return [*cases, *slow_now, *losses]
 
 

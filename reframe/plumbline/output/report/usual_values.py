@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from plumbline.analysis import stats
-from plumbline.output.report.series_changes import SeriesChange
+from plumbline.analysis.trend.series_changes import SeriesChange
 
 #: The usual value is the median of at most so many values: a month of nights.
 USUAL = 30

@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from plumbline.analysis import trend
+from plumbline.analysis.trend import series_changes
 from plumbline.history import fleets
 from plumbline.history.history import History
 from plumbline.history.rows import Measured
 from plumbline.history.series import Selection, Series
-from plumbline.output.report import series_changes, slow_nodes
+from plumbline.output.report import slow_nodes
 from plumbline.output.report.figures import over_nodes
 
 
@@ -30,7 +32,7 @@ class Candidates:
     def series(self) -> Iterator[Series]:
         """The series."""
         for series in self.found:
-            self.judged = self.judged or series_changes.judged(series)
+            self.judged = self.judged or series_changes.enough(series)
             yield series
 
 
@@ -53,7 +55,7 @@ def choose(
     checks = [
         check
         for name, check in measured.items()
-        if check.most >= series_changes.NIGHTS and check.series > nodes[name]
+        if check.most >= trend.NIGHTS and check.series > nodes[name]
     ]
     others = itertools.chain.from_iterable(history.by_check(checks, select))
     now = (one for listed in flagged.values() for one in listed if one.now and one.alone)
