@@ -181,9 +181,9 @@ def test_many_series_are_judged_as_few_are(monkeypatch):
     noise = np.random.default_rng(3).normal(1, 0.01, (12, 60))
     series = [a_series(np.where(np.arange(60) < 40, 100, 90) * row, location=f"g{i}")
               for i, row in enumerate(noise)]  # fmt: skip
-    alone = series_changes.find(series, len(series))
+    alone = series_changes.of_history(series).by_key()
     monkeypatch.setattr(series_changes, "MANY", 2)
-    several = series_changes.find(series, len(series))
+    several = series_changes.of_history(series).by_key()
     assert len(alone) == len(series)
 
     assert [*several] == [*alone]

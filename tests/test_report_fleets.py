@@ -158,7 +158,7 @@ def test_the_terminal_acknowledges_what_the_page_proposes(tmp_path, monkeypatch)
     content = report_page(folder, "changes.html", now=NOW + 26 * DAY).read_text()
     (proposed,) = {*re.findall(r"plumbline waive ([\w-]+)", content)}
     with History(folder) as history:
-        found = triage.load(history, Selection(), NOW + 26 * DAY)
+        found = findings.to_acknowledge(history, Selection(), NOW + 26 * DAY)
     assert [one.id for one in found] == [proposed]
 
 

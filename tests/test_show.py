@@ -65,8 +65,9 @@ def test_a_value_above_the_level_before_a_loss_is_not_worse(monkeypatch, history
     """It came back, but a single night does not end the loss."""
     lost = change(NIGHTS - 10, key=None, began=np.datetime64("2026-10-01"))
     monkeypatch.setattr(
-        series_changes, "find", lambda series, _: {item.key: [lost] for item in series}
-    )
+        series_changes, "of_history", lambda series, **_: SimpleNamespace(
+            by_key=lambda: {item.key: [lost] for item in series})
+    )  # fmt: skip
     found = figures(history)
     assert (found["copy"]["worse"], found["copy"]["since"]) == (False, "2026-10-01")
     assert found["triad"]["worse"] and not found["peak"]["worse"]

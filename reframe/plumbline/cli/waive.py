@@ -52,7 +52,7 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     """
     from plumbline.core import paths
     from plumbline.history.history import History
-    from plumbline.output.report import triage
+    from plumbline.output.report import findings
     from plumbline.reference import waivers
 
     given = {"--owner": owner, "--until": until, "--reason": reason}
@@ -66,13 +66,13 @@ def waive(names: tuple[str, ...], owner: str | None, until: str | None, reason: 
     expires = _day(until) if until else None
     with History(source, say=warn) as history:
         now = datetime.datetime.now(datetime.timezone.utc)
-        found = triage.load(history, select, now, warn)
+        found = findings.to_acknowledge(history, select, now, warn)
         code = warn_skipped(history)
     if not names:
         rows = [_fields(one) for one in found]
         write(formats.as_rows(form, _COLUMNS, rows, lambda: _text(found)), None)
         sys.exit(code)
-    chosen: dict[str, triage.OpenFinding] = {}
+    chosen: dict[str, findings.OpenFinding] = {}
     for name in names:
         # Nodes of several systems may have one name.
         named = {one.id: one for one in found if name in one.names}

@@ -13,7 +13,7 @@ import numpy as np
 from plumbline.analysis.trend import series_changes
 from plumbline.analysis.trend.series_changes import SeriesChange
 from plumbline.check.record import FAILED, MEASURED, short_name
-from plumbline.core import formats
+from plumbline.core import formats, pool
 from plumbline.core.text import fill, pluralize, shorten, table_lines
 from plumbline.history.history import History
 from plumbline.history.rows import CaseRow, SessionRow
@@ -110,7 +110,8 @@ def load(
         say(f"searching {len(found)} series for losses that last")
     # A session's repeats are one night.
     nights = (series.at(np.arange(index[0] + 1)) for series, index in found)
-    changes = series_changes.find(filter(series_changes.enough, nights), len(found))
+    listing = series_changes.of_history(nights, count=len(found), processes=pool.PROCESSES)
+    changes = listing.by_key()
     figures = [_worst(series, index, changes.get(series.key, [])) for series, index in found]
     return SessionFigures(
         row,

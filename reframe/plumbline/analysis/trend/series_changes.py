@@ -145,6 +145,13 @@ class Listing:
         listed = [short] * bool(self.too_short) + [skipped] * bool(self.skipped)
         return f"not judged: {'; '.join(listed)}" if listed else ""
 
+    def by_key(self) -> dict[Key, list[SeriesChange]]:
+        """Return the changes of each series of the history that has any, oldest first."""
+        found: dict[Key, list[SeriesChange]] = {}
+        for change in self.changes:
+            found.setdefault(change.key, []).append(change)
+        return {key: sorted(own, key=lambda change: change.start) for key, own in found.items()}
+
     def add(
         self,
         name: str,
@@ -190,22 +197,6 @@ def of_history(
         every = [*every]
         count = len(every)
     return _in_parts(functools.partial(_of_series, not online), every, count, processes)
-
-
-def find(every: Iterable[Series], count: int) -> dict[Key, list[SeriesChange]]:
-    """Return the changes of each series of the history that has any, oldest first.
-
-    :arg count: number of series.
-    """
-    found: dict[Key, list[SeriesChange]] = {}
-    for change in of_history(every, count=count, processes=pool.PROCESSES).changes:
-        found.setdefault(change.key, []).append(change)
-    return {key: sorted(own, key=lambda change: change.start) for key, own in found.items()}
-
-
-def enough(series: Series) -> bool:
-    """Return whether a series has enough nights to find changes in."""
-    return len(np.unique(series.times.astype("datetime64[D]"))) >= trend.NIGHTS
 
 
 def name_of(series: Series) -> str:

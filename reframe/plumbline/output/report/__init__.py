@@ -14,10 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from plumbline.analysis import causes, trend
+from plumbline.analysis import trend
 from plumbline.analysis.causes import Cause
 from plumbline.analysis.compare import formats
-from plumbline.analysis.trend import series_changes
 from plumbline.check.record import OUTSIDE, FigureRecord
 from plumbline.core import garbage, paths, pool, units
 from plumbline.core.text import pluralize
@@ -26,12 +25,12 @@ from plumbline.history.rows import SessionRow
 from plumbline.history.series import Key, Selection
 from plumbline.output.report import (
     by_node,
-    candidates,
     change_context,
     charts,
     compare_page,
     curves,
     figures,
+    findings,
     heat,
     page_writer,
     provenance,
@@ -42,7 +41,6 @@ from plumbline.output.report import (
     slow_nodes,
     status,
     text,
-    triage,
     views,
 )
 from plumbline.output.report.change_context import Facts
@@ -123,31 +121,16 @@ class _Report:
         say: Callable[[str], None],
     ):
         self.history, self.select, self.now, self.stale = history, select, now, stale
-        self.sessions: list[SessionRow] = history.sessions(select)
-        self.measured = {(check.system, check.check): check for check in history.measured(select)}
-        self.series = sum(check.series for check in self.measured.values())
-        say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
-        self.triage = triage.Triage(valid.waivers, valid.references, now.date())
-        self.systems = status.of_systems(
-            history, self.sessions, select, now, stale, valid.inventory, self.triage.apply
-        )
+        found = findings.Findings(history, select, valid, valid.waivers, now, stale, say)
+        self.sessions, self.measured = found.sessions, found.measured
+        self.triage, self.systems, self.screened = found.triage, found.systems, found.screened
+        self.changes, self.judged, self.nights = found.changes, found.judged, trend.NIGHTS
+        self.series = found.series
         self.cases: dict[tuple[str, str], list[CaseState]] = {}
         for case in (case for system in self.systems for case in system.cases):
             self.cases.setdefault((case.system, case.check), []).append(case)
-        say("screening nodes")
-        self.screened = {
-            one.system: slow_nodes.of_system(history, one, select, valid.waivers, now.date())
-            for one in self.systems
-        }
-        self.slow = {system: found.nodes for system, found in self.screened.items()}
+        self.slow = {system: one.nodes for system, one in self.screened.items()}
         self.of_nights = by_node.nights(self.sessions)
-        say("searching for changes")
-        self.nights = trend.NIGHTS
-        chosen = candidates.choose(history, select, self.measured, self.slow)
-        self.changes = series_changes.find(chosen.series, chosen.count)
-        changes = [change for listed in self.changes.values() for change in listed]
-        causes.waive(changes, valid.waivers, now.date())
-        self.judged = chosen.judged
         #: Figures that other pages show: only one check's figures are in memory at a time.
         self.changed: dict[Key, Glance] = {}
         self._found: dict[tuple, Glance | None] = {
@@ -163,8 +146,9 @@ class _Report:
         self.published = published.Published(valid.references)
         self.waivers = {waiver.id: waiver for waiver in valid.waivers}
         #: What a waiver covers has causes of its own.
-        self.acknowledged = causes.grouped([one for one in changes if one.waiver])
-        self.causes = causes.grouped([one for one in changes if not one.waiver])
+        self.every_cause = found.causes
+        self.acknowledged = [cause for cause in found.causes if cause.first.waiver]
+        self.causes = [cause for cause in found.causes if not cause.first.waiver]
         self._cause_of = {change: cause for cause in self.causes for change in cause.changes}
         self.context = change_context.ChangeContext(history, self.sessions, self.changes)
         newest, red, changed = self._chosen(latest)
@@ -259,8 +243,7 @@ class _Report:
         links = [(name, flag) for name, one in self.screened.items() for flag in one.links]
         writer.page("index.html", "index.html.j2", systems=self.systems, recent=recent,
                     slow=flagged, screened=self.screened, links=links)  # fmt: skip
-        every = sorted((*self.causes, *self.acknowledged), key=Cause.newest, reverse=True)
-        writer.page("changes.html", "changes.html.j2", causes=every)
+        writer.page("changes.html", "changes.html.j2", causes=self.every_cause)
         listed = self.published.tables()
         writer.page("published.html", "published.html.j2", tables=listed)
         for table in listed:

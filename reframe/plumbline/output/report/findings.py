@@ -1,52 +1,80 @@
-"""The series of a history that are searched for changes."""
+"""What a history shows as of today: the states of test cases, what is slow, and what changed."""
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
-from plumbline.analysis import trend
+from plumbline.analysis import causes, trend
 from plumbline.analysis.trend import series_changes
+from plumbline.core import paths, pool
+from plumbline.core.text import pluralize
 from plumbline.history import fleets
 from plumbline.history.history import History
 from plumbline.history.rows import Measured
 from plumbline.history.series import Selection, Series
-from plumbline.output.report import slow_nodes
+from plumbline.output.report import slow_nodes, status
 from plumbline.output.report.figures import over_nodes
+from plumbline.output.report.site_files import SiteFiles
+from plumbline.output.report.triage import OpenFinding, Triage
+from plumbline.reference import waivers
+from plumbline.reference.waivers import Waiver
 
 
-@dataclass
-class Candidates:
-    """Series that may have enough nights to be judged.
+class Findings:
+    """What a history shows, with the waivers of today.
 
-    :ivar count: their number, at most. :ivar judged: whether one had enough nights, so far.
+    :ivar sessions: of the selection, oldest first.
+    :ivar measured: its checks, by system and name; ``series``: number of their series.
+    :ivar screened: of each system.
+    :ivar changes: of each series that has any, oldest first. :ivar causes: the newest first.
+    :ivar judged: whether a series had enough nights to find changes in.
     """
 
-    found: Iterator[Series]
-    count: int
-    judged: bool = False
+    def __init__(
+        self,
+        history: History,
+        select: Selection,
+        valid: SiteFiles,
+        known: Sequence[Waiver],
+        now: datetime.datetime,
+        stale: datetime.timedelta,
+        say: Callable[[str], None] | None,
+    ):
+        """:arg known: waivers. :arg stale: age above which a latest session is old.
+        :arg say: receives a line for each step."""
+        say, day = say or (lambda line: None), now.date()
+        self.sessions = history.sessions(select)
+        self.measured = {(check.system, check.check): check for check in history.measured(select)}
+        self.series = sum(check.series for check in self.measured.values())
+        say(f"{pluralize(len(self.sessions), 'session')}, {self.series} series")
+        self.triage = Triage(known, valid.references, day)
+        self.systems = status.of_systems(
+            history, self.sessions, select, now, stale, valid.inventory, self.triage.apply
+        )
+        say("screening nodes")
+        self.screened = {one.system: slow_nodes.of_system(history, one, select, known, day)
+                         for one in self.systems}  # fmt: skip
+        say("searching for changes")
+        nodes = [one for found in self.screened.values() for one in found.nodes]
+        slow = [one for one in nodes if one.now and one.alone]
+        searched, count = _searched(history, select, self.measured, slow)
+        listing = series_changes.of_history(searched, count=count, processes=pool.PROCESSES)
+        causes.waive(listing.changes, known, day)
+        self.changes, self.judged = listing.by_key(), bool(listing.judged)
+        self.causes = causes.grouped(listing.changes)
 
-    @property
-    def series(self) -> Iterator[Series]:
-        """The series."""
-        for series in self.found:
-            self.judged = self.judged or series_changes.enough(series)
-            yield series
 
-
-def choose(
+def _searched(
     history: History,
     select: Selection,
-    measured: Mapping[tuple[str, str], Measured],
-    flagged: Mapping[str, list[slow_nodes.SlowNode]],
-) -> Candidates:
-    """Return all series; of a figure of many nodes, the median over these, and the nodes that are
-    slow now.
-
-    :arg measured: by system and check. :arg flagged: nodes by system.
-    """
+    measured: dict[tuple[str, str], Measured],
+    slow: list[slow_nodes.SlowNode],
+) -> tuple[Iterator[Series], int]:
+    """Return the series that are searched for changes, and their number, at most: all that may have
+    enough nights; of a figure of many nodes, the median over these, and the slow nodes."""
     medians = fleets.medians(history, select, series_changes.FLEET)
     fleet = {series.key for series, _ in medians}
     nodes: Counter = Counter()
@@ -58,13 +86,34 @@ def choose(
         if check.most >= trend.NIGHTS and check.series > nodes[name]
     ]
     others = itertools.chain.from_iterable(history.by_check(checks, select))
-    now = (one for listed in flagged.values() for one in listed if one.now and one.alone)
-    of_slow = itertools.chain.from_iterable(
-        slow_nodes.series_of(history, select, one) for one in now
-    )
+    of_slow = (series for one in slow for series in slow_nodes.series_of(history, select, one))
     found = itertools.chain(
         (series for series, _ in medians),
         (series for series in others if over_nodes(series.key) not in fleet),
         (series for series in of_slow if fleet and over_nodes(series.key) in fleet),
     )
-    return Candidates(found, len(medians) + sum(check.series for check in checks))
+    return found, len(medians) + sum(check.series for check in checks)
+
+
+def to_acknowledge(
+    history: History,
+    select: Selection,
+    now: datetime.datetime,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[OpenFinding]:
+    """Return what can be acknowledged, as on the report's start page: red test cases, then what is
+    slow, and then active losses, the newest first.
+
+    :arg say: receives also what of the site's references and inventories is invalid, and skipped.
+    :raises Fault: if nothing is selected, or a register of the references or a waiver is invalid:
+        the file of the waivers is about to be edited.
+    """
+    known = waivers.load(paths.reference())
+    many = sum(check.series for check in history.measured(select)) >= series_changes.MANY
+    found = Findings(history, select, SiteFiles(say), known, now, datetime.timedelta.max,
+                     say if many else None)  # fmt: skip
+    triage = found.triage
+    cases = triage.of_cases(case for system in found.systems for case in system.cases)
+    slow = (one for name, of in found.screened.items() for one in triage.of_flags(name, of.now))
+    losses = (one for cause in found.causes for one in triage.of_cause(cause, found.changes))
+    return [*cases, *slow, *losses]

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,14 +22,12 @@ import yaml
 from plumbline.analysis import causes
 from plumbline.analysis.causes import Cause
 from plumbline.analysis.screen import Flag
-from plumbline.analysis.trend import series_changes
 from plumbline.analysis.trend.series_changes import SeriesChange
 from plumbline.check.record import FAILED, OUTSIDE
-from plumbline.core import paths, units
+from plumbline.core import units
 from plumbline.core.text import base_name
-from plumbline.history.history import History
-from plumbline.history.series import Key, Selection, Series
-from plumbline.output.report import candidates, site_files, slow_nodes, status, text
+from plumbline.history.series import Key, Series
+from plumbline.output.report import status, text
 from plumbline.output.report.figures import Panel
 from plumbline.output.report.status import CaseState, FigureState
 from plumbline.reference import waivers
@@ -297,47 +295,6 @@ class Triage:
             here = [one for one in listed if first.setdefault(one.id, figure) is figure]
             found[figure.anchor] = here, [*above.values()]
         return found
-
-
-def load(
-    history: History,
-    select: Selection,
-    now: datetime.datetime,
-    say: Callable[[str], None] = lambda line: None,
-) -> list[OpenFinding]:
-    """Return what can be acknowledged, as on the report's start page: red test cases, then what is
-    slow, and then active losses, the newest first.
-
-    :arg say: receives also what of the site's references and inventories is invalid, and skipped.
-    :raises Fault: if nothing is selected, or a register of the references or a waiver is invalid:
-        the file of the waivers is about to be edited.
-    """
-    known = waivers.load(paths.reference())
-    valid = site_files.SiteFiles(say)
-    triage = Triage(known, valid.references, now.date())
-    systems = status.of_systems(
-        history,
-        history.sessions(select),
-        select,
-        now,
-        datetime.timedelta.max,
-        valid.inventory,
-        triage.apply,
-    )
-    measured = {(check.system, check.check): check for check in history.measured(select)}
-    screened = {one.system: slow_nodes.of_system(history, one, select, known, now.date())
-                for one in systems}  # fmt: skip
-    flagged = {system: found.nodes for system, found in screened.items()}
-    chosen = candidates.choose(history, select, measured, flagged)
-    if chosen.count >= series_changes.MANY:
-        say(f"searching {chosen.count} series for losses")
-    changes = series_changes.find(chosen.series, chosen.count)
-    listed = [*itertools.chain.from_iterable(changes.values())]
-    causes.waive(listed, known, now.date())
-    cases = triage.of_cases(case for system in systems for case in system.cases)
-    slow_now = (one for name, found in screened.items() for one in triage.of_flags(name, found.now))
-    losses = (one for cause in causes.grouped(listed) for one in triage.of_cause(cause, changes))
-    return [*cases, *slow_now, *losses]
 
 
 def _subject(case: CaseState) -> Subject:
