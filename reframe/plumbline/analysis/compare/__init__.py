@@ -110,6 +110,13 @@ class FigureRow:
         gain = self.sign * self.difference if self.sign else -abs(self.difference)
         return 0.0 if np.isnan(gain) else gain
 
+    @property
+    def one_sided(self) -> tuple[str, str] | None:
+        """The verdict of a figure that only one side measured, and the reason, if it is one."""
+        if not self.n_after:
+            return "only before", "not measured after"
+        return None if self.n_before else ("only after", "not measured before")
+
     def add_side(self, side: str, values: np.ndarray, failed: int) -> None:
         """Set the numbers of a side, ``before`` or ``after``, from the values of its sessions.
 
@@ -123,24 +130,13 @@ class FigureRow:
         setattr(self, f"failed_{side}", failed)
 
 
-@dataclass(frozen=True)
-class Whole:
-    """The change of all figures as one, each session once. Relative; negative is worse; NaN with
-    fewer than three figures."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    detectable: float
-
-
 @dataclass
 class Comparison:
     """All figures of both sides, and the overall verdict.
 
     :ivar before: names of the sessions, oldest first; ``after`` likewise.
     :ivar verdict: ``go``, ``no-go`` or ``not enough data``, for ``reasons``.
+    :ivar whole: the change of all figures as one, relative; NaN with fewer than three figures.
     :ivar surroundings: what else differs; ``None`` if the source does not have it.
     """
 
@@ -149,7 +145,7 @@ class Comparison:
     after: list[str]
     verdict: str
     reasons: list[str]
-    whole: Whole
+    whole: GroupChange
     rules: Rules
     unmeasured: list[Unmeasured]
     surroundings: Surroundings | None = None
@@ -266,9 +262,7 @@ def conclude(
     """
     rows.sort(key=lambda row: (ORDER.index(row.verdict), row.gain, row.key))
     verdict, reasons = _verdict(rows, whole, rules, lost)
-    moved, low, high = (float(np.expm1(x)) for x in (whole.difference, whole.low, whole.high))
-    as_one = Whole(moved, low, high, whole.p, float(-np.expm1(-whole.detectable)))
-    return Comparison(rows, before, after, verdict, reasons, as_one, rules, unmeasured)
+    return Comparison(rows, before, after, verdict, reasons, whole.relative(), rules, unmeasured)
 
 
 def _row(key: Key, before: Series | None, after: Series | None, each_sample: bool) -> FigureRow:
@@ -281,11 +275,9 @@ def _row(key: Key, before: Series | None, after: Series | None, each_sample: boo
             values = np.concatenate(list(per_session(series, each_sample).values()))
             failed = np.isin(series.verdicts.astype(str), FAILED)
             row.add_side(name, values, len(set(series.sessions[failed])))
-    if after is None:
-        row.verdict, row.reason = "only before", "not measured after"
-    elif before is None:
-        row.verdict, row.reason = "only after", "not measured before"
-    elif (before.values <= 0).any() or (after.values <= 0).any():
+    if row.one_sided:
+        row.verdict, row.reason = row.one_sided
+    elif any((one.values <= 0).any() for one in (before, after) if one):
         row.reason = "a value that is not positive has no relative difference"
     return row
 

@@ -23,7 +23,7 @@ import numpy as np
 from plumbline.analysis import compare
 from plumbline.analysis.compare import Comparison, FigureRow, Rules, hostfacts, judge
 from plumbline.analysis.compare.sides import NOT_ENDED, NOT_STORED, unmeasured
-from plumbline.analysis.distributions import f_median, f_sf, t_isf, t_sf
+from plumbline.analysis.distributions import f_median, f_sf, t_sf
 from plumbline.analysis.stats import MAD_TO_STD, without_warnings
 from plumbline.check.record import DUET, FAILED, MEASURED, SIDES, FigureRecord, Record
 from plumbline.core import units
@@ -121,17 +121,8 @@ def group_change(
     found = estimate(mean[None], np.zeros(1))
     if np.isnan(found.p[0]):
         return judge.NO_GROUP
-    ((low,), (high,)), moved = found.interval(), float(found.difference[0])
-    agreeing = np.mean(difference / moved >= judge.SIMILAR) >= judge.AGREEING if moved else False
-    reach = t_isf(judge.GROUP_LEVEL, found.df[0]) + t_isf(1 - judge.POWER, found.df[0])
-    return judge.GroupChange(
-        difference=moved,
-        low=float(low),
-        high=float(high),
-        p=float(found.p[0]),
-        detectable=float(reach * found.error[0]),
-        direction=int(np.sign(moved) * (found.p[0] <= 2 * judge.GROUP_LEVEL and agreeing)),
-    )
+    moved, error, df = (float(one[0]) for one in (found.difference, found.error, found.df))
+    return judge.moved_as_one(moved, error, df, difference)
 
 
 def compare_duets(
@@ -252,10 +243,8 @@ def _row(key: Key, benchmark: str, measured: Jobs) -> FigureRow:
             values = np.array([figure.summary.median for figure in found])
             row.add_side(name, values, sum(figure.verdict in FAILED for figure in found))
     both = [sides for sides in jobs if len(sides) == len(SIDES)]
-    if not row.n_after:
-        row.verdict, row.reason = "only before", "not measured after"
-    elif not row.n_before:
-        row.verdict, row.reason = "only after", "not measured before"
+    if row.one_sided:
+        row.verdict, row.reason = row.one_sided
     elif not both:
         row.reason = "no job measured it on both sides"
     elif not all(units.same(sides["a"].unit, sides["b"].unit) for sides in both):

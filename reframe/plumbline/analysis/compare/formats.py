@@ -39,6 +39,8 @@ _FIELDS = ["verdict", "system", "partition", "environment", "check", "node", "be
            "n_past", "median_before", "median_after", "spread_before", "spread_after", "noise",
            "difference", "low", "high", "p", "adjusted", "detectable", "needed", "failed_before",
            "failed_after", "together", "aside", "reason"]  # fmt: skip
+#: Fields of all figures as one in the JSON.
+_OF_WHOLE = ("difference", "low", "high", "p", "detectable")
 
 
 def _check(row: FigureRow) -> str:
@@ -282,7 +284,7 @@ def as_json(found: Comparison, every: bool = True) -> str:
             "min_effect": found.rules.min_effect,
             "equivalence_margin": found.rules.equivalence_margin,
             "counts": {name: found.counts.get(name, 0) for name in ORDER},
-            "whole": {name: _number(value) for name, value in vars(found.whole).items()},
+            "whole": {name: _number(getattr(found.whole, name)) for name in _OF_WHOLE},
             "worst": found.worst and _fields(found.worst),
             "figures": [_fields(row) for row in found.rows],
             "unmeasured": [vars(case) for case in found.unmeasured],

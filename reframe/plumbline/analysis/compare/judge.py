@@ -20,7 +20,7 @@ aside (and reported). Otherwise it stays in, and makes the interval wide.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import optimize, special
@@ -337,6 +337,12 @@ class GroupChange:
     detectable: float
     direction: int
 
+    def relative(self) -> GroupChange:
+        """Return it with relative numbers."""
+        moved, low, high = (float(np.expm1(one)) for one in (self.difference, self.low, self.high))
+        loss = float(-np.expm1(-self.detectable))
+        return replace(self, difference=moved, low=low, high=high, detectable=loss)
+
 
 NO_GROUP = GroupChange(np.nan, np.nan, np.nan, np.nan, np.nan, 0)
 
@@ -372,22 +378,21 @@ def group_change(
     df = sum(map(len, sides)) - 2
     variance = sum(float(np.sum((side - side.mean()) ** 2)) for side in sides) / df
     error = math.sqrt(variance * sum(1 / len(side) for side in sides))
-    moved = float(sides[1].mean() - sides[0].mean())
-    p, half = (
-        float(2 * t_sf(abs(moved) / error, df)),
-        float(t_isf((1 - CONFIDENCE) / 2, df)) * error,
-    )
-    agreeing = np.mean(signs * difference / moved >= SIMILAR) >= AGREEING
-    significant = p <= 2 * GROUP_LEVEL and agreeing
-    reach = float(t_isf(GROUP_LEVEL, df) + t_isf(1 - POWER, df))
-    return GroupChange(
-        difference=moved,
-        low=moved - half,
-        high=moved + half,
-        p=p,
-        detectable=reach * error,
-        direction=int(np.sign(moved)) if significant else 0,
-    )
+    return moved_as_one(float(sides[1].mean() - sides[0].mean()), error, df, signs * difference)
+
+
+def moved_as_one(moved: float, error: float, df: float, gains: np.ndarray) -> GroupChange:
+    """Return the change of a group by its t-test.
+
+    :arg error: standard error of how far it moved, with its degrees of freedom.
+    :arg gains: of its figures, on logarithms.
+    """
+    p = float(2 * t_sf(abs(moved) / error, df))
+    half = float(t_isf((1 - CONFIDENCE) / 2, df)) * error
+    reach = float(t_isf(GROUP_LEVEL, df) + t_isf(1 - POWER, df)) * error
+    agreeing = moved and np.mean(gains / moved >= SIMILAR) >= AGREEING
+    direction = int(np.sign(moved)) if p <= 2 * GROUP_LEVEL and agreeing else 0
+    return GroupChange(moved, moved - half, moved + half, p, reach, direction)
 
 
 def _weighted(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
