@@ -16,13 +16,18 @@ from plumbline.reference.row import SITE, Row
 
 @dataclass
 class MeasuredValue:
-    """A system's value: the median of its last sessions, over all nodes and places."""
+    """A system's value: the median of its last sessions, over all nodes and places.
+
+    :ivar values: those, in ``unit``. :ivar value: in the unit of the table.
+    """
 
     system: str
     where: str
-    value: float
     check: str
+    unit: str
     anchor: str
+    values: list[float] = field(default_factory=list)
+    value: float = 0.0
 
 
 @dataclass
@@ -77,15 +82,6 @@ class Table:
             yield [text.cell(cell) for cell in (*cells, *values)]
 
 
-@dataclass
-class _Taken:
-    """The latest values of a figure at one place."""
-
-    unit: str
-    anchor: str
-    values: list[float] = field(default_factory=list)
-
-
 def _subject(figure: Panel) -> tuple[str, str, int, str]:
     """Return benchmark, metric, size and placement of a figure, which identify its table."""
     key = figure.key
@@ -103,7 +99,7 @@ class Published:
         self.references = references
         self._rows_of = functools.cache(self.of)
         #: By subject; then by system, partition with environment, and check.
-        self._taken: dict[tuple, dict[tuple, _Taken]] = {}
+        self._taken: dict[tuple, dict[tuple, MeasuredValue]] = {}
         self._rows: dict[tuple[str, str], list[Row]] = {}
         for row in references.rows:
             if row.source != SITE and row.kind == "measured" and references.may_decide(row):
@@ -139,9 +135,8 @@ class Published:
         if not self._rows_of(*subject):
             return
         place = (key.system, text.where(key), key.check)
-        taken = self._taken.setdefault(subject, {}).setdefault(
-            place, _Taken(figure.first.unit, figure.anchor)
-        )
+        new = MeasuredValue(*place, figure.first.unit, figure.anchor)
+        taken = self._taken.setdefault(subject, {}).setdefault(place, new)
         for member in figure.members:
             taken.values += member.values[-LATEST:].tolist()
 
@@ -149,14 +144,14 @@ class Published:
         """Return a table for each figure that was taken."""
         return [self._table(subject, places) for subject, places in sorted(self._taken.items())]
 
-    def _table(self, subject: tuple, places: dict[tuple, _Taken]) -> Table:
+    def _table(self, subject: tuple, places: dict[tuple, MeasuredValue]) -> Table:
         benchmark, metric, size, placement = subject
         fom = self.references.fom(benchmark, metric)
         better = self.references.rule(fom).better
         table = Table(benchmark, metric, size, placement, fom.unit, better)
-        for (system, where, check), taken in sorted(places.items()):
-            value = statistics.median(taken.values) * units.factor(taken.unit, fom.unit)
-            table.measured.append(MeasuredValue(system, where, value, check, taken.anchor))
+        table.measured = [one for _, one in sorted(places.items())]
+        for one in table.measured:
+            one.value = statistics.median(one.values) * units.factor(one.unit, fom.unit)
         for row in self._rows_of(*subject):
             value, _ = row.used(fom.unit)
             cells = self.references.tables.printed[row.id]

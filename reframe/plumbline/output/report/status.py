@@ -99,6 +99,11 @@ class CaseState:
     def red(self) -> bool:
         return self.status in RED
 
+    @property
+    def waived(self) -> bool:
+        """Whether it is waived, or any of its figures."""
+        return self.status == "waived" or bool(self.counts["waived"])
+
 
 @dataclass
 class SystemState:
@@ -124,25 +129,9 @@ class SystemState:
         return [case for case in self.cases if case.red]
 
     @property
-    def waived(self) -> list[CaseState]:
-        return [case for case in self.cases if case.status == "waived" or case.counts["waived"]]
-
-    @property
-    def near_bound(self) -> list[CaseState]:
-        return [case for case in self.cases if case.near_bound]
-
-    @property
-    def noticed(self) -> list[CaseState]:
-        return [case for case in self.cases if case.warnings]
-
-    @property
     def states(self) -> Counter:
         """Number of cases with a warning, by its state."""
         return Counter(state for case in self.cases for state in {w.state for w in case.warnings})
-
-    @property
-    def unasserted(self) -> list[CaseState]:
-        return [case for case in self.cases if case.unasserted]
 
     @property
     def results(self) -> Counter:
