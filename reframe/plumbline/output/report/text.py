@@ -11,6 +11,7 @@ import unicodedata
 import markupsafe
 import numpy as np
 
+from plumbline.core.text import escape_formula
 from plumbline.history.series import Key
 
 #: At most so many values are in a small chart.
@@ -130,8 +131,7 @@ def cell(content: object) -> str:
 @functools.lru_cache(1 << 14)
 def name_cell(content: str) -> str:
     """Return a text as a CSV cell."""
-    text = clean(content)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return escape_formula(clean(content))
 
 
 def number_cells(values: np.ndarray) -> list[float | None]:
