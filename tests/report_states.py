@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from conftest import COLUMNS
+from plumbline.analysis.trend import series_changes
 from plumbline.history.history import History
 from plumbline.history.series import ALL, Selection, Series
-from plumbline.output.report import series_changes, status
+from plumbline.output.report import status
 from plumbline.site import inventory
 from reports import NOW, SLOW
 

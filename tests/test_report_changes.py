@@ -14,9 +14,12 @@ import demo_history
 import numpy as np
 import pytest
 from conftest import asked
+from plumbline.analysis import causes
+from plumbline.analysis.causes import Cause
 from plumbline.analysis.compare import sides
+from plumbline.analysis.trend import series_changes
 from plumbline.history.series import Series
-from plumbline.output.report import around, series_changes
+from plumbline.output.report import change_context
 from report_states import a_change, of_metric
 from reports import (  # noqa: F401 - fixtures
     a_series,

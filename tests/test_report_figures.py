@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from plumbline.analysis.trend import series_changes
 from plumbline.history.series import Key, Series
 from plumbline.output import report
-from plumbline.output.report import charts, figures, series_changes, text
+from plumbline.output.report import charts, figures, text
 from report_states import a_change, of_metric
 from reports import (  # noqa: F401 - fixtures
     a_series,

@@ -10,10 +10,11 @@ import demo_history
 import numpy as np
 import pytest
 from node_reports import figures_of, measured, of_nodes, of_pairs, pixels, shares
+from plumbline.analysis.trend import series_changes
 from plumbline.history import fleets
 from plumbline.history.history import History
 from plumbline.history.series import Selection
-from plumbline.output.report import charts, figures, heat, series_changes, slow, triage
+from plumbline.output.report import charts, figures, findings, heat, slow_nodes
 from reports import DAY, NOW, TRIAD, one, report_page, sessions_of, swept
 
 
@@ -237,7 +238,7 @@ def test_the_value_of_a_node_is_the_median_over_its_pairs_of_a_night(tmp_path, m
     ]  # fmt: skip
     verdicts = [one.verdicts.tolist() for one in figure.of_nodes]
     assert verdicts == [["fail", "fail"], ["fail", "fail"], ["pass", "fail"]]
-    made = heat.of(figure, slow.Screened())
+    made = heat.of(figure, slow_nodes.Screened())
     assert (made.nodes, made.values[:, 1].tolist()) == (["n1", "n2", "n3"], [195.0, 160.0, 215.0])
     # Of one night, though in two sessions.
     folder = sessions_of(tmp_path / "more", of_pairs(first), of_pairs({"n1:n2": 400.0}))

@@ -18,7 +18,7 @@ from node_reports import (
 )
 from playwright.sync_api import expect
 from plumbline.analysis.screen import Flag
-from plumbline.output.report import figures, heat, slow
+from plumbline.output.report import figures, heat, slow_nodes
 from reports import (  # noqa: F401 - fixtures
     DAY,
     NOW,
@@ -157,7 +157,7 @@ def a_large_map(figure: figures.Panel, *_) -> heat.HeatMap:
     return heat.HeatMap(
         figure, nights, nights, nodes, np.full(400, 300.0), values, values / 300 - 1,
         marks=[heat.Mark(80, row, 10, True) for row in rows],
-        flagged=[slow.SlowNode("alder", "cpu", nodes[row], True) for row in rows],
+        flagged=[slow_nodes.SlowNode("alder", "cpu", nodes[row], True) for row in rows],
     )  # fmt: skip
 
 
@@ -200,21 +200,21 @@ def test_the_map_of_a_sweep_has_all_of_its_nodes_on_its_last_nights(tmp_path, mo
     monkeypatch.setattr(heat, "NIGHTS", 3)
     fleet = {f"n{node:03}": 300.0 + node for node in range(100)}
     (figure,) = figures_of(swept(tmp_path, *[fleet] * 4))
-    made = heat.of(figure, slow.Screened())
+    made = heat.of(figure, slow_nodes.Screened())
     assert made.values.shape == (100, 3)
     assert made.values[:, -1].tolist() == [*fleet.values()]
     assert [night[:8] for night in made.nights] == ["20261121", "20261122", "20261123"]
 
 
 def test_flags_without_a_page_are_framed_in_the_heat_map(tmp_path, monkeypatch):
-    monkeypatch.setattr(slow, "PAGES", 1)
+    monkeypatch.setattr(slow_nodes, "PAGES", 1)
     (figure,) = figures_of(swept(tmp_path, *[{f"n{node}": 300.0 for node in range(4)}] * 6))
     nights = [name[:8] for name in figure.history[0]]
     flags = [Flag(nights[5], "node", (name,), size, 1.0, nights[since], None)
              for name, size, since in (("n0", 0.2, 4), ("n1", 0.1, 3))]  # fmt: skip
     older = [Flag(nights[1], "node", (name,), 0.1, 1.0, nights[1], nights[2] + "T23")
              for name in ("n0", "n3")]  # fmt: skip
-    found = slow.screened("alder", {}, flags, older)
+    found = slow_nodes.screened("alder", {}, flags, older)
     assert ([one.node for one in found.nodes], found.omitted) == (["n0"], 1)
     made = heat.of(figure, found)
     # n1 has no page, as only one may have, and what ended makes none.

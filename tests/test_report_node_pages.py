@@ -18,7 +18,7 @@ from node_reports import (
 from plumbline.analysis.screen import Flag
 from plumbline.history.history import History
 from plumbline.history.series import Selection
-from plumbline.output.report import charts, figures, heat, slow
+from plumbline.output.report import charts, figures, heat, slow_nodes
 from plumbline.output.report.status import SystemState
 from plumbline.placement.pairing import rounds
 from plumbline.reference.waivers import Waiver
@@ -226,28 +226,30 @@ def test_the_evidence_of_a_flag_names_its_figures():
              Flag("n", "gpu", ("a", "gpu1"), 0.1, 1.0, "n", evidence=[about]),
              Flag("n", "pair", ("a", "b"), 0.1, 1.0, "n", evidence=[f"{about} within racks"]),
              Flag("n", "node", ("a",), 0.1, 1.0, "n", evidence=[f"{about} of 8 B"])]  # fmt: skip
-    node = slow.SlowNode("alder", "cpu", "a", True, flags)
+    node = slow_nodes.SlowNode("alder", "cpu", "a", True, flags)
     assert node.flags_of(gpu.key) == flags[:3]
     assert node.flags_of(other.key) == [flags[0], flags[2]]
     assert node.flags_of(a_panel({"a": 1.0}, location="side").key) == flags[:1]
 
 
 def test_the_page_of_a_node_has_so_many_charts_at_most(monkeypatch):
-    monkeypatch.setattr(slow, "CHARTS", 2)
+    monkeypatch.setattr(slow_nodes, "CHARTS", 2)
     about = "alder:cpu+gnu stream all-cores triad"
     of = [Flag("2026", "node", ("b",), 0.1, 1.0, "2026", evidence=[about])]
-    nodes = [slow.SlowNode("alder", "cpu", name, True, of if name == "b" else []) for name in "ab"]
+    nodes = [
+        slow_nodes.SlowNode("alder", "cpu", name, True, of if name == "b" else []) for name in "ab"
+    ]
     for _ in range(3):
-        slow.add_figure(nodes, a_panel({"a": 1.0, "b": 2.0}), "stream", "", None)
+        slow_nodes.add_figure(nodes, a_panel({"a": 1.0, "b": 2.0}), "stream", "", None)
     assert [(len(one.figures), len(one.charted)) for one in nodes] == [(3, 0), (3, 2)]
 
 
 def test_what_screening_flags_without_a_page_is_counted():
-    flags = [flag("node", f"n{n:03}", size=0.1 + n / 1000) for n in range(slow.PAGES + 1)]
+    flags = [flag("node", f"n{n:03}", size=0.1 + n / 1000) for n in range(slow_nodes.PAGES + 1)]
     flags += [flag("link", "r1", "r2"), flag("link", "r1", "r3", until="20261119")]
     flags += [flag("switch", "r1"), flag("pair", "n060", "n059")]
-    found = slow.screened("alder", {}, flags)
-    assert (len(found.nodes), found.omitted) == (slow.PAGES, 1)
+    found = slow_nodes.screened("alder", {}, flags)
+    assert (len(found.nodes), found.omitted) == (slow_nodes.PAGES, 1)
     # The one with the smallest loss has no page.
     assert "n000" not in {one.node for one in found.nodes}
     assert [(one.kind, one.name) for one in found.links] == [
@@ -264,7 +266,7 @@ def test_a_night_of_more_than_a_week_ago_tells_nothing_of_today(tmp_path, later,
         latest = history.sessions()[-1]
         latest = replace(latest, end=latest.end + np.timedelta64(later, "D"))
         state = SystemState("alder", latest, [], None, [])
-        found = slow.of_system(history, state, Selection())
+        found = slow_nodes.of_system(history, state, Selection())
     assert (found.night[:8], found.old, found.judged) == ("20261122", old, not old)
 
 
@@ -280,13 +282,15 @@ NIGHT = "20260920T020000Z-000001"
 @pytest.mark.parametrize(
     ("screened", "notes"),
     [
-        (slow.Screened(), {"not-screened"}),
-        (slow.Screened(night=NIGHT, judged=True), {"no-slow-node"}),
-        (slow.Screened(night=NIGHT, old=True), {"screened-before"}),
-        (slow.Screened(links=[flag("link", "r1", "<r2>")], judged=True), {"slow-link"}),
-        (slow.Screened(omitted=3, judged=True), {"more-slow-nodes", "no-slow-node"}),
+        (slow_nodes.Screened(), {"not-screened"}),
+        (slow_nodes.Screened(night=NIGHT, judged=True), {"no-slow-node"}),
+        (slow_nodes.Screened(night=NIGHT, old=True), {"screened-before"}),
+        (slow_nodes.Screened(links=[flag("link", "r1", "<r2>")], judged=True), {"slow-link"}),
+        (slow_nodes.Screened(omitted=3, judged=True), {"more-slow-nodes", "no-slow-node"}),
         (
-            slow.Screened(links=[replace(flag("link", "r1", "<r2>"), waiver=KNOWN)], judged=True),
+            slow_nodes.Screened(
+                links=[replace(flag("link", "r1", "<r2>"), waiver=KNOWN)], judged=True
+            ),
             {"slow-waived"},
         ),
     ],
@@ -294,7 +298,7 @@ NIGHT = "20260920T020000Z-000001"
 def test_slow_links_and_nodes_without_a_page_are_on_the_first_page(
     screened, notes, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(slow, "of_system", lambda *_: screened)
+    monkeypatch.setattr(slow_nodes, "of_system", lambda *_: screened)
     content = report_page(sessions_of(tmp_path, [{}])).read_text()
     section = content[content.index('aria-labelledby="slow"') :]
     section = section[: section.index("</section>")]

@@ -12,10 +12,10 @@ import pytest
 from bench import history as bench_history
 from bench import report as bench_report
 from conftest import ROOT
+from plumbline.analysis import trend
 from plumbline.history import history
 from plumbline.history.history import History
 from plumbline.history.series import Selection, Series
-from plumbline.output.report import series_changes
 from reports import (
     demo_,  # noqa: F401 - a fixture
 )

@@ -12,7 +12,7 @@ from plumbline.check.record import Record
 from plumbline.core.text import WIDTH
 from plumbline.history.history import History
 from plumbline.history.series import Selection
-from plumbline.output.report.slow import of_system
+from plumbline.output.report.slow_nodes import of_system
 from plumbline.output.report.status import SystemState
 from records import case, dumps, figure, plan, write
 from screened import command, measured, remember
