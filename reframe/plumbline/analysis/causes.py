@@ -182,10 +182,10 @@ def nodes_of(series: Series, change: SeriesChange) -> list[str]:
     changed sessions used, and no other. A node that was merely used is none of them."""
     if series.key.node:
         return [series.key.node]
-    days = series.times.astype("datetime64[D]")
-    changed = days >= _day(change.began)
+    nights = series.nights
+    changed = nights >= nights[change.start]
     if change.kind == "transient":
-        changed &= days <= _day(change.until)
+        changed &= nights <= nights[change.end]
     used = [{*names.split(",")} - {""} for names in series.nodes]
     with_it = [names for names, is_changed in zip(used, changed, strict=True) if is_changed]
     without = [names for names, is_changed in zip(used, changed, strict=True) if not is_changed]

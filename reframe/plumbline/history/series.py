@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from plumbline.core.errors import WrongOption
-from plumbline.history.rows import CaseId
+from plumbline.history.rows import AHEAD, CaseId
 from plumbline.parse import Figure
+from plumbline.site import configuration
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -60,6 +62,13 @@ class Key:
         return ", ".join(filter(None, parts))
 
 
+@functools.cache
+def began_on(session: str) -> np.datetime64:
+    """Return the day on which a session began, UTC, by its name; not a time for another name."""
+    dated = configuration.is_session_name(session)
+    return np.datetime64(f"{session[:4]}-{session[4:6]}-{session[6:8]}" if dated else "NaT", "D")
+
+
 @dataclass
 class Series:
     """A figure's values, oldest first; every array has one item for each value."""
@@ -92,6 +101,21 @@ class Series:
     near_bound: np.ndarray | None = None
     #: Number of samples of each value, also where they are not read.
     taken: np.ndarray | None = None
+
+    @property
+    def nights(self) -> np.ndarray:
+        """The day on which the session of each value began, UTC, datetime64[D]."""
+        # Not on which the case ended: 01:00 in central Europe is an hour before midnight in summer.
+        days = [began_on(name) for name in self.sessions.tolist()]
+        ended = self.times.astype("datetime64[D]")
+        return np.where(np.isnat(days), ended, days) if days else ended
+
+    @property
+    def ahead(self) -> np.ndarray:
+        """Whether each value is in the future: a clock is wrong, or that of this host."""
+        now = np.datetime64("now", "s")
+        found: np.ndarray = self.times > now + np.timedelta64(AHEAD)
+        return found
 
     def before(self, time: np.datetime64) -> Series:
         """Return the values that were measured before a time."""

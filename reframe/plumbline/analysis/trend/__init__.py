@@ -222,9 +222,9 @@ class Nightly:
 
 
 def nightly(series: Series) -> Nightly:
-    """Return one value for each date (UTC) that has a positive one."""
-    good = np.flatnonzero(np.isfinite(series.values) & (series.values > 0))
-    days = series.times[good].astype("datetime64[D]")
+    """Return one value for each night that has a positive one which is not in the future."""
+    good = np.flatnonzero(np.isfinite(series.values) & (series.values > 0) & ~series.ahead)
+    days = series.nights[good]
     # They are out of order if a clock was set back over midnight.
     order = np.argsort(days, kind="stable")
     good, days = good[order], days[order]

@@ -129,6 +129,7 @@ class Listing:
     :ivar outliers: series, first and last night of what stood out and came back unconfirmed.
     :ivar judged: number of series with enough nights; ``too_short``: without.
     :ivar skipped: number of values that are not positive, of which no change has a relative size.
+    :ivar ahead: number of values in the future.
     """
 
     changes: list[SeriesChange] = field(default_factory=list)
@@ -136,13 +137,16 @@ class Listing:
     judged: int = 0
     too_short: int = 0
     skipped: int = 0
+    ahead: int = 0
 
     @property
     def unjudged(self) -> str:
         """A message about series with too few nights, and about values; empty if all is judged."""
         short = f"{self.too_short} series with fewer than {trend.NIGHTS} nights"
         skipped = f"{pluralize(self.skipped, 'value')} of 0 or less"
+        ahead = f"{pluralize(self.ahead, 'value')} in the future, a clock was wrong"
         listed = [short] * bool(self.too_short) + [skipped] * bool(self.skipped)
+        listed += [ahead] * bool(self.ahead)
         return f"not judged: {'; '.join(listed)}" if listed else ""
 
     def by_key(self) -> dict[Key, list[SeriesChange]]:
@@ -223,6 +227,7 @@ def _in_parts(
         found.judged += part.judged
         found.too_short += part.too_short
         found.skipped += part.skipped
+        found.ahead += part.ahead
     return found
 
 
@@ -235,7 +240,10 @@ def _of_tables(hindsight: bool, tables: list[NightlyTable]) -> Listing:
 
 
 def _of_series(hindsight: bool, every: list[Series]) -> Listing:
-    found = Listing(skipped=sum(int((series.values <= 0).sum()) for series in every))
+    found = Listing(
+        skipped=sum(int((series.values <= 0).sum()) for series in every),
+        ahead=sum(int(series.ahead.sum()) for series in every),
+    )
     for series, judgement in zip(every, trend.judge_history(every, hindsight), strict=True):
         about = functools.partial(_about, series)
         found.add(name_of(series), series.times, judgement, about)

@@ -174,7 +174,10 @@ def trend(system: str, name: str) -> Part:
         counts = f"{fresh} new, {old} known and active"
         counts += f", {accepted} waived" if accepted else ""
         part.message = _joined(counts, found.unjudged, _skipped_lines(history))
-        part.code = 1 if new else 2 if history.faults else 0
+        ahead = any(name in item.sessions[item.ahead] for item in listed)
+        if ahead:
+            part.message += ": the clock of this session was wrong"
+        part.code = 1 if new else 2 if history.faults or ahead else 0
         part.skipped = not found.judged and not part.code
     return part
 
@@ -182,19 +185,21 @@ def trend(system: str, name: str) -> Part:
 def _reported(history: History, select: Selection, name: str) -> np.datetime64:
     """Return the time up to which the last night has reported what it found: the end of the newest
     nightly before tonight whose page has its trend. Without one, it is the beginning of today.
+    One whose clock jumped may end after tonight began, and does not count.
 
     Nightlies of before :data:`REPORTED` count if they have ended, as long as there is no other.
     """
     folder = paths.results() / "sessions"
-    today = configuration.began(folder / name).date()
+    tonight = configuration.began(folder / name)
     # Not by their start: the first case of a night may end after midnight.
     rows = [row for row in history.sessions(select) if row.extras.get("run") == "nightly"
-            and configuration.began(folder / row.session).date() < today]  # fmt: skip
+            and configuration.began(folder / row.session).date() < tonight.date()
+            and row.end < np.datetime64(tonight.replace(tzinfo=None), "s")]  # fmt: skip
     unended = history.unended(rows)
     ended = [row for row in rows if row.session not in unended]
     reported = [row for row in ended if (folder / row.session / REPORTED).exists()]
     ends = [row.end for row in reported or ended]
-    return max(ends) + np.timedelta64(1, "s") if ends else np.datetime64(today, "s")
+    return max(ends) + np.timedelta64(1, "s") if ends else np.datetime64(tonight.date(), "s")
 
 
 def _described(cause: causes.Cause) -> str:
