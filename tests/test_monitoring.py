@@ -156,6 +156,8 @@ def test_the_rules_fire_when_they_should(tmp_path: Path):
         'plumbline_session_exit_code{system="ok"}': 1,
         'plumbline_session_exit_code{system="red"}': 0,
         'plumbline_nightly_timestamp_seconds{system="ok"}': 0,
+        # Its clock was ahead by weeks.
+        'plumbline_nightly_timestamp_seconds{system="ahead"}': 3_000_000,
         'plumbline_nightly_timestamp_seconds{system="gone"}': "0 _",
         'plumbline_nightly_timestamp_seconds{system="unknown"}': "0 _",
         'plumbline_nightly_findings{system="red",state="new"}': 0,
@@ -170,8 +172,8 @@ def test_the_rules_fire_when_they_should(tmp_path: Path):
     fires = {
         ("PlumblineFault", "1h"): ["red"],
         ("PlumblineInconclusive", "1h"): ["unsure"],
-        ("PlumblineNotRun", "36h"): [],
-        ("PlumblineNotRun", "37h"): ["ok"],
+        ("PlumblineNotRun", "36h"): ["ahead"],
+        ("PlumblineNotRun", "37h"): ["ok", "ahead"],
         ("PlumblineNoMetrics", "0h"): [],
         ("PlumblineNoMetrics", "3h"): ["gone"],
         ("PlumblineRegression", "1h"): ["red"],

@@ -47,6 +47,7 @@ class ExportedSession:
     :ivar faults: what the session found besides its records, such as a check that vanished.
     :ivar unread: lines of the records that were skipped.
     :ivar ended: exit code of the session, which also counts cases that were repeated.
+    :ivar notes: what else it reported, such as a clock that jumped.
     """
 
     name: str
@@ -56,6 +57,7 @@ class ExportedSession:
     faults: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     ended: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def results(self) -> Counter[str]:
@@ -112,8 +114,9 @@ def load(
     records = [first.get(case) or _unfinished(plan) for case, plan in planned.items()]
     records += [found for case, found in first.items() if case not in planned]
     unread = [fault for fault in history.faults if fault.startswith(f"{folder}/")]
-    code, faults = _end(folder)
-    return ExportedSession(row.session, row.system, row.extras, records, faults, unread, code)
+    code, faults, notes = _end(folder)
+    of = (row.session, row.system, row.extras)
+    return ExportedSession(*of, records, faults, unread, code, notes)
 
 
 def _planned(folder: Path) -> dict[str, session_files.Planned]:
@@ -170,16 +173,17 @@ def _folder(history: History, row: SessionRow) -> Path:
     return history.source / "sessions" / row.session
 
 
-def _end(folder: Path) -> tuple[int, list[str]]:
-    """Return the exit code and the faults of a session at its end; none if it was cut off.
+def _end(folder: Path) -> tuple[int, list[str], list[str]]:
+    """Return the exit code, the faults and the notes of a session at its end; none if it was cut
+    off.
 
     :raises Fault: if they cannot be read.
     """
     try:
         end = session_files.read_end(folder)
-        return end["code"], end["faults"]
+        return end["code"], end["faults"], end["notes"]
     except FileNotFoundError:
-        return 0, []
+        return 0, [], []
     except (OSError, record.Damaged) as err:
         raise Fault(
             f"{folder / 'end.json'}: {err}, so it is unknown which faults the session found; "
@@ -304,7 +308,13 @@ def suite_of(session: ExportedSession, title: str = "") -> junitparser.TestSuite
         output = "\n".join(map(printable, lines))
         seconds = fields.seconds.total or 0.0
         cases.append(suites.case(fields.check, group, _outcome(fields), output, seconds))
-    for kind, messages in (("fault", session.faults), ("not read", session.unread)):
+    # No test case shows why such a session is inconclusive.
+    unshown = session.notes if (session.ended, summary.exit_code(session.results)) == (2, 0) else []
+    for kind, messages in (
+        ("fault", session.faults),
+        ("inconclusive", unshown),
+        ("not read", session.unread),
+    ):
         for message in messages:
             error = junitparser.Error(printable(message), kind)
             cases.append(suites.case(message, f"{among}{session.system}: session", error))
@@ -406,6 +416,7 @@ def _parts(session: ExportedSession) -> Iterator[tuple[str, list[str]]]:
     ]
     yield "Measured, but nothing asserted", unasserted
     yield "Skipped", _reasons(cases("skip"))
+    yield "Notes", [*map(quote_markdown, session.notes)]
 
 
 def _case(fields: Record) -> str:

@@ -229,11 +229,12 @@ def _against_inventory(
     system, expected = rt.runtime().system.name, ended.expected
     folders = ended.loading.folders
     path, lint = inventory.path_of(system), inventory.linting(system, folders)
-    if expected is None and strict:
-        return [f"strict: {path} does not exist, so it is not known what should run: `{lint}`"]
     if expected is None:
+        # Nothing is faulty, but under strict rules that nothing vanished must be certain.
+        ended.inconclusive |= strict
         ended.notes.append(
-            f"{path} does not exist: `{lint}` writes it, and the next session is compared with it"
+            f"{path} does not exist, so it is not known what should run: `{lint}` writes it, and "
+            f"the next session is compared with it"
         )
         return []
     full = configuration.asked_for(configuration.FULL_SCALE, arguments)

@@ -51,8 +51,9 @@ def write(
         if folder is None:
             raise OSError(0, "there is no session")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{options.name}.md").write_text(page, encoding="utf-8")
-        (folder / f"{options.name}.xml").write_text(_junit(parts), encoding="utf-8")
+        # A part of a page, as on a full disk, would pass for a new one.
+        files.write_atomically(folder / f"{options.name}.md", page)
+        files.write_atomically(folder / f"{options.name}.xml", _junit(parts))
         if options.out and not options.maintenance:
             metrics = _prometheus(printable(system), code, parts)
             files.write_atomically(folder / "nightly.prom", metrics, export.PROMETHEUS_MODE)
