@@ -296,6 +296,11 @@ class elsewhere(Own):
 
 
 @rfm.simple_test
+class featured(Own):
+    valid_systems = ["+several-numa-domains"]
+
+
+@rfm.simple_test
 class here(Own):
     valid_systems, valid_prog_environs = ["misfit:node"], ["base"]
 
@@ -338,12 +343,14 @@ def test_what_is_not_asked_for_does_not(misfit: Own):
     assert misfit.run("-n", "mybench").code == 0
 
 
-@pytest.mark.parametrize("check", ["lacking", "plain", "elsewhere"])
+@pytest.mark.parametrize("check", ["lacking", "plain", "elsewhere", "featured"])
 def test_nothing_selected(misfit: Own, check: str):
     """ReFrame reports 0 checks, and exits with 0."""
     done = misfit.run("-n", check)
     assert (done.code, done.records) == (2, [])
     assert [*lacks(done.err)] == [check] and done.codes[-1] == "session.nothing-selected"
+    # A feature that is detected is what it needs, not the name of the system.
+    assert ("several-numa-domains" in done.err) == (check == "featured")
 
 
 def test_doctor_lists_it(misfit: Own):

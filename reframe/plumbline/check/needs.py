@@ -122,18 +122,14 @@ def misfits(checks: Iterable) -> tuple[list[Misfit], bool]:
 
 
 def _misfit(variants: list) -> Misfit:
-    system, first = rt.runtime().system.name, variants[0]
-    name = first.display_name.split()[0]
+    first, name = variants[0], variants[0].display_name.split()[0]
     of_plumbline = of_check(first) is not None
     shipped = paths.ROOT / "checks" in Path(inspect.getfile(type(first))).resolve().parents
     partitions = [part for check in variants for part in _partitions(check)]
     elsewhere = first.elsewhere if of_plumbline else not partitions
     wanted = of_plumbline and not shipped and not elsewhere
     if elsewhere:
-        reason = (
-            f"it is meant for other systems: its valid_systems match no partition of {system}; if "
-            f"it should run there too, add {system} to them"
-        )
+        reason = f"it is meant for other systems: {_no_system(first)}"
     elif not partitions:
         reason = _no_partition(variants)
     else:
@@ -145,6 +141,23 @@ def _partitions(check) -> list:
     """Return the partitions that a check may run on, whether or not published scale is selected."""
     specs = [spec.replace(f" +{configuration.FULL_SCALE}", "") for spec in check.valid_systems]
     return [*rt.valid_sysenv_comb(specs, ["*"])]
+
+
+def _no_system(check) -> str:
+    """Return why a check's ``valid_systems`` match no partition: a feature that none has, or their
+    names."""
+    system = rt.runtime().system
+    # The mixin has replaced those of the class by partitions, of which there is none.
+    named = check.valid_systems or getattr(type(check), "valid_systems", [])
+    wanted = {word for spec in named for word in spec.split()}
+    known = {f"+{feature}" for part in system.partitions for feature in part.features}
+    if lacking := sorted(word[1:] for word in wanted - known if word.startswith("+")):
+        features = " or ".join(lacking)
+        return f"no partition of {system.name} has the feature {features} of its valid_systems"
+    return (
+        f"its valid_systems match no partition of {system.name}; if it should run there too, add "
+        f"{system.name} to them"
+    )
 
 
 def _no_partition(variants: list) -> str:
