@@ -72,7 +72,8 @@ def test_a_second_night_is_refused_and_a_stopped_one_writes_its_page(running):
     (session,) = testbed.session_folders()
     results = {f["environment"]: f["result"] for f in records_of(session)}
     assert results == {"quick": "pass", "waits": "aborted"}
-    assert (session / "nightly.md").read_text().startswith("# local: inconclusive\n")
+    page = (session / "nightly.md").read_text()
+    assert page.startswith("# local: inconclusive\n") and "stopped by a signal" in page
 
 
 def test_a_killed_night_leaves_its_session_and_blocks_no_longer_than_that(running):

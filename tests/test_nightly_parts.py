@@ -183,7 +183,8 @@ def test_a_night_that_is_stopped_while_a_session_starts_ends_it(monkeypatch: pyt
 
     monkeypatch.setattr(nightly.subprocess, "Popen", popen)
     with nightly._StopHandler() as stop:
-        assert nightly._run_session(OPTIONS, "s", 0.0, 0, stop) == (2, [])
+        code, (line,) = nightly._run_session(OPTIONS, "s", 0.0, 0, stop)
+    assert code == 2 and "stopped" in line
     assert stop.stopped and sent == [signal.SIGINT]
 
 

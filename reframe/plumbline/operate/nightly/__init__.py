@@ -248,7 +248,8 @@ def _run_session(
             recovery.clean_up(paths.results(), options.orphans, messages.append)
         except Fault as err:
             messages.append(err.coded())
-    return code, [*messages, *text.splitlines()]
+    stopped = ["the nightly was stopped by a signal"] if stop.stopped else []
+    return code, [*messages, *text.splitlines(), *stopped]
 
 
 def _wait(process: subprocess.Popen, left: float) -> tuple[int, list[str]]:
