@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from histories import line, store
 from plumbline.analysis import baseline_diff
+from plumbline.cli import common
 from plumbline.core import files
 from plumbline.core.errors import Fault
-from plumbline.operate import nightly
+from plumbline.operate import nightly, site_folder
 from plumbline.output import export
 
 
@@ -95,3 +99,70 @@ def test_a_reader_that_is_gone_is_no_fault():
     """As of ``plumbline history export | head``: the command ends without a message."""
     with pytest.raises(BrokenPipeError), files.writing("standard output"):
         raise BrokenPipeError
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Files can be created here, and nothing can be written into them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_a_result_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path, before: str | None):
+    path = tmp_path / "out.csv"
+    if before:
+        path.write_text(before)
+    with pytest.raises(Fault) as refusal, full_disk():
+        common.write("new", path)
+    assert refusal.value.code == "files.not-writable" and str(path) in str(refusal.value)
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == (
+        {path.name: before} if before else {}
+    )
+
+
+def test_what_replaces_a_file_keeps_its_permissions_and_a_link_to_it(tmp_path: Path):
+    link, file = tmp_path / "latest.csv", tmp_path / "shared.csv"
+    file.touch()
+    file.chmod(0o660)
+    link.symlink_to(file)
+    common.write("new", link)
+    assert link.readlink() == file and file.read_text() == "new"
+    assert file.stat().st_mode & 0o777 == 0o660
+
+
+def test_a_result_may_go_to_a_pipe(tmp_path: Path):
+    """As of ``-o /dev/stdout``, or of ``-o >(gzip)``."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    common.write("new", pipe)
+    assert os.read(end, 9) == b"new" and pipe.is_fifo()
+    os.close(end)
+
+
+def test_a_file_in_a_folder_of_others_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "out.csv"
+    file.touch()
+    inode = file.stat().st_ino
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    common.write("new", file)
+    assert (file.read_text(), file.stat().st_ino) == ("new", inode)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_site_folder_that_does_not_fit_can_be_laid_out_later(tmp_path: Path, there: bool):
+    folder = tmp_path / "site"
+    if there:
+        folder.mkdir()
+    with pytest.raises(Fault) as refusal, full_disk():
+        site_folder.lay_out(folder)
+    assert refusal.value.code == "files.not-writable" and str(folder) in str(refusal.value)
+    site_folder.lay_out(folder)
+    assert (folder / "README.md").stat().st_size

@@ -78,6 +78,7 @@ output_option = click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=lambda context, option, path: None if path == Path("-") else path,
     metavar="FILE",
     help="Write to FILE instead of standard output.",
 )
@@ -303,8 +304,8 @@ def write(text: str, output: Path | None) -> None:
     if output is None:
         echo(text, nl=not text.endswith("\n"))
         return
-    with files.writing(output):
-        output.write_text(printable_lines(text), encoding="utf-8")
+    with files.writing(output), files.overwriting(output) as file:
+        file.write(printable_lines(text))
 
 
 def spack_environments(names: tuple[str, ...]) -> list:

@@ -229,7 +229,7 @@ def export(select, source: Path | None, facts: bool, output: Path | None):
         code = warn_skipped(found)
     with (
         files.writing(output or "standard output"),
-        output.open("w", encoding="utf-8", newline="") if output else nullcontext(sys.stdout) as to,
+        files.overwriting(output) if output else nullcontext(sys.stdout) as to,
     ):
         # On a terminal without control characters; elsewhere --from reads the exact text.
         safe = csv_cell if to.isatty() else escape_formula

@@ -62,7 +62,8 @@ def init(name, partitions, nodes, probe, output, dry_run, force):
         for file, text in drafted.items():
             with files.writing(file, "cannot be written: {}: name another file with -o"):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text, encoding="utf-8")
+                with files.overwriting(file) as written:
+                    written.write(text)
     for line in [
         *result.messages,
         *(f"open: {line}" for line in steps.open_items(name, result.content)),

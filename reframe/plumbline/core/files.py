@@ -14,7 +14,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from plumbline.core.errors import Fault
 from plumbline.core.text import printable
@@ -157,6 +157,25 @@ def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
             os.fchmod(file.fileno(), mode)
         file.flush()
         os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def overwriting(path: Path) -> Iterator[TextIO]:
+    """Open the file that the user named for writing: it is written whole, or remains as it is. So
+    do its permissions, and a link to it.
+
+    :raises OSError: if it cannot be written.
+    """
+    in_place = path.exists() and not (path.is_file() and os.access(path.resolve().parent, os.W_OK))
+    if in_place:  # a pipe, or in a folder in which no other file can be created
+        with path.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        return
+    path = path.resolve()
+    with replacing(path) as partial, partial.open("x", encoding="utf-8", newline="") as file:
+        if path.exists():
+            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+        yield file
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def lay_out(folder: Path) -> None:
     """
     template = jinja2.Template(_README.read_text(encoding="utf-8"), keep_trailing_newline=True)
     text = template.render(export=export(folder))
-    with files.writing(folder, "cannot be created ({}): give a folder that you can write"):
+    remedy = "cannot be written ({}): free space, or give a folder that you can write"
+    with files.writing(folder, remedy):
         if os.path.lexists(folder) and not folder.is_dir():
             raise Fault(f"{folder}: is a file: give a folder", code="files.exists")
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,12 +46,18 @@ def lay_out(folder: Path) -> None:
                 f"it is, `{export(folder)}`",
                 code="files.exists",
             )
-        for name in paths.OF_SITE:
-            (folder / name).mkdir()
-            # So that git keeps the empty folder.
-            (folder / name / ".gitkeep").touch()
-        (folder / ".gitignore").write_text(_IGNORED, encoding="utf-8")
-        (folder / "README.md").write_text(text, encoding="utf-8")
+        try:
+            for name in paths.OF_SITE:
+                (folder / name).mkdir()
+                # So that git keeps the empty folder.
+                (folder / name / ".gitkeep").touch()
+            (folder / ".gitignore").write_text(_IGNORED, encoding="utf-8")
+            (folder / "README.md").write_text(text, encoding="utf-8")
+        except BaseException:
+            # What is not empty would be refused the next time.
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            raise
 
 
 def shell_commands() -> str:
