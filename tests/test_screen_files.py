@@ -60,10 +60,12 @@ def test_a_file_of_gpus_and_one_of_pairs_with_their_switches(tmp_path):
 
 @pytest.mark.parametrize(("nodes", "code"), [(60, 0), (3, 2)])
 def test_a_healthy_file_is_an_empty_list_and_too_few_peers_are_exit_2(tmp_path, nodes, code):
-    file = table(tmp_path / "in.csv", Fleet(53, nodes=nodes, nights=5).values(), better="higher")
-    done = command("--input", file)
+    values = Fleet(53, nodes=nodes, nights=5).values()
+    series = "alpha:compute+gcc-openmpi osu_p2p %test=bw %placement=off-node bandwidth 4194304"
+    done = command("--input", table(tmp_path / "in.csv", values, better="higher", series=series))
     assert (done.code, json.loads(done.out)) == (code, [])
-    assert ("3 nodes" in done.err) == (code == 2)
+    assert ("3 nodes" in " ".join(done.err.split())) == (code == 2)
+    assert max(map(len, done.err.splitlines()), default=0) <= WIDTH
 
 
 def test_text_and_csv(tmp_path):
@@ -77,6 +79,8 @@ def test_text_and_csv(tmp_path):
     assert (tmp_path / "again").exists()
     done = command("--input", file, "--format", "csv", "-o", tmp_path / "out.csv")
     assert done.code == 1
+    printed = command("--input", file, "--format", "csv", "-o", "-")
+    assert printed.out == (tmp_path / "out.csv").read_text()
     with (tmp_path / "out.csv").open() as out:
         rows = [(row["kind"], row["name"], row["night"], row["drain"])
                 for row in csv.DictReader(out)]  # fmt: skip

@@ -11,6 +11,7 @@ import click
 
 from plumbline.cli.common import (
     complete_session,
+    echo,
     folded,
     output_option,
     selection_options,
@@ -78,7 +79,7 @@ def screen(sessions, select, source, file, topology, form, output, drain, retest
                 # An unknown session may be one that could not be read.
                 code = warn_skipped(history)
     for message in found.messages:
-        warn(message)
+        echo(fill(f"plumbline: {message}"), err=True)
     form = form or ("json" if file is not None else "text")
     rows = [flag.fields() for flag in found.flagged]
     write(formats.as_rows(form, _COLUMNS, rows, lambda: _text(found)), output)
