@@ -18,6 +18,7 @@ import records
 from conftest import BIN, CHECKS, ROOT, STANDINS, Done, Testbed, codes_in, fault_of, refused
 from halfway import FILLING, PINGPONG, filling_disk_  # noqa: F401 - fixture
 from plumbline.check import record
+from plumbline.cli.run import run as run_command
 from plumbline.reference import lookup
 from plumbline.session import preflight, run
 from plumbline.session.session import Session
@@ -534,3 +535,28 @@ def test_options_that_a_session_cannot_have(option: str) -> None:
     """Refused before anything starts; ReFrame accepts abbreviations."""
     named = option.partition("=")[0]
     fault_of(lambda: run.run("none", [option], strict=False), "session.refused-option", named)
+
+
+@pytest.mark.parametrize(("words", "parts"), [
+    (["--nosuch"], ["--nosuch"]),
+    # Of plumbline run itself, and of ReFrame.
+    (["--budge=6h"], ["--budge:", "--budget?"]),
+    (["--dry-rum"], ["--dry-rum:", "--dry-run?"]),
+    (["smoke", "nightly"], ["smoke nightly"]),
+    (["-n"], ["-n/--name"]),
+    (["--ma"], ["--ma", "--maxfail"]),
+])  # fmt: skip
+def test_a_wrong_option_is_one_line(testbed: Testbed, words: list[str], parts: list[str]) -> None:
+    """Argparse would print all options of ReFrame before it, 80 lines."""
+    testbed.environment("mpich", "imb")
+    done = testbed.plumbline("run", *words)
+    assert (done.code, done.out, done.codes) == (2, "", ["input.wrong-option"])
+    assert len(done.err.splitlines()) == 1
+    assert [part for part in parts if part not in done.err] == []
+    assert done.sessions == [] and not [*testbed.results.glob("sessions/*")]
+
+
+def test_the_options_of_a_run_are_all_suggested() -> None:
+    assert {option for parameter in run_command.params for option in parameter.opts} == (
+        run.OPTIONS | {"arguments"}
+    )

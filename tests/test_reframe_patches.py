@@ -5,6 +5,7 @@ does what it is for, and that ReFrame does not do so by itself. A test for each 
 
 from __future__ import annotations
 
+import argparse
 import ast
 import contextlib
 import copy
@@ -36,7 +37,7 @@ from reframe.core.warnings import (
     suppress_deprecations,
     user_deprecation_warning,
 )
-from reframe.frontend import executors
+from reframe.frontend import cli, executors
 from reframe.frontend.executors import policies
 
 MODULES = [reframe_patches, check_patches, job_patches]
@@ -167,6 +168,22 @@ def test_says_why_and_until_when(name: str):
         if line.startswith(("Why: ", "Differs: ", "Remove when: "))
     )
     assert [name for name in found if name != "Differs"] == ["Why", "Remove when"]
+
+
+def test_refuse_options(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    """In each version the usage has the options, and precedes the error."""
+    monkeypatch.setattr(argparse.ArgumentParser, "error", argparse.ArgumentParser.error)
+    monkeypatch.setattr(sys, "argv", ["reframe", "-r", "--nosuch"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("usage: ") and last.endswith("--nosuch")
+    found = []
+    with pytest.raises(SystemExit, match="5"):
+        reframe_patches.refuse_options(lambda *given: found.append(given) or sys.exit(5))
+        cli.main()
+    ((message, known),) = found
+    assert message.endswith("--nosuch") and known > {"--run", "--mode", "--max-retries"}
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])

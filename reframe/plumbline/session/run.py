@@ -7,17 +7,18 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import reframe.core.runtime as rt
 
 from plumbline.check import duet, states
 from plumbline.core import paths
-from plumbline.core.errors import Fault, WrongFile, origin
-from plumbline.core.text import pluralize, shorten
+from plumbline.core.errors import Fault, WrongFile, WrongOption, origin
+from plumbline.core.text import did_you_mean, pluralize, shorten
 from plumbline.reference import lookup, waivers
 from plumbline.session import inventory_check, plan, recovery, session, start
 from plumbline.session.loading import selects
-from plumbline.site import configuration, host, inventory
+from plumbline.site import configuration, host, inventory, reframe_patches
 from plumbline.software import build, environments, providers
 
 #: ReFrame's options that a session does not accept, and why.
@@ -36,6 +37,10 @@ REFUSED = {
         "it runs nothing: use reframe itself (docs/using.md), or `plumbline doctor` for a list",
     ),
 }
+
+
+#: The options of ``plumbline run`` itself.
+OPTIONS = {"--strict", "--budget", "--orphans", "--system"}
 
 
 def run(
@@ -77,6 +82,7 @@ def run(
     given = [] if named_checks else plan.check_options(paths.checks())
     run_option = [] if dry_run else ["-r"]
     sys.argv = ["reframe", *given, *system_option, *run_option, *arguments]
+    reframe_patches.refuse_options(_refuse_option)
     from reframe.frontend.cli import main
 
     try:
@@ -113,6 +119,18 @@ def _refuse_options(arguments: list[str]) -> None:
             if given == option or (len(given) > 2 and option.startswith(given)):
                 name = option if given == option else f"{given}, which may be {option}"
                 raise Fault(f"{name}: {why}", code="session.refused-option")
+
+
+def _refuse_option(message: str, known: set[str]) -> NoReturn:
+    """Refuse a command line that ReFrame cannot read.
+
+    :arg message: argparse's. :arg known: ReFrame's options.
+    """
+    words = message.removeprefix("unrecognized arguments: ").split()
+    if (option := words[0].partition("=")[0]).startswith("-"):
+        message = f"no option {option}: {did_you_mean(option, known | OPTIONS)}".rstrip(": ")
+    remedy = "`plumbline run --help` and `reframe --help` list the options"
+    start.refuse(WrongOption(f"{message}{' ' if message[-1] == '?' else ': '}{remedy}"))
 
 
 def _selects(environment: str, arguments: list[str]) -> bool:

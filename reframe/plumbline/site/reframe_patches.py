@@ -11,8 +11,10 @@ version.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
+import re
 import sys
 import time
 import warnings
@@ -56,7 +58,21 @@ def replaces(owner: type | ModuleType, name: str) -> Callable[[Callable], Callab
     return replace
 
 
-# -- when the configuration loads ------------------------------------------------------------
+# -- when the command line is read, and the configuration loads ------------------------------------
+
+
+def refuse_options(refuse: Callable[[str, set[str]], None]) -> None:
+    """Have ReFrame report what is wrong with its command line, and not all of its options first.
+
+    Why: argparse prints the usage before an error, which takes ReFrame 80 lines.
+    Remove when: ReFrame prints only the error.
+
+    :arg refuse: takes argparse's message and ReFrame's options, and does not return.
+    """
+
+    @replaces(argparse.ArgumentParser, "error")
+    def error(_, self, message):
+        refuse(message, {*re.findall(r"--\w[\w-]*", self.format_help())})
 
 
 def accept_later_names() -> None:
