@@ -133,11 +133,16 @@ class Site:
     def start_build(self, gate: Path, background: bool = False) -> subprocess.Popen:
         """A build in a process of its own, whose installation waits for a file."""
         interrupts = signal.SIG_IGN if background else signal.SIG_DFL
+
+        def started():
+            signal.signal(signal.SIGINT, interrupts)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
         return subprocess.Popen(
             [str(BIN / "plumbline"), "build", self.name],
             env=self.testbed.env | {"STANDIN_WAIT": str(gate)},
             stdout=subprocess.PIPE, text=True, start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
+            preexec_fn=started,
         )  # fmt: skip
 
     def refusal(self, program: str = "fio") -> str:

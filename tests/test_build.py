@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from conftest import CHECKS, PATIENCE, stop
+from conftest import BIN, CHECKS, PATIENCE, codes_in, stop
 from plumbline.software import environments, externals, providers, spack
 from spack_site import CAPTURES, FIO, LOCK, PINS, Site, hashed, site_, wait_for  # noqa: F401 - a fixture
 
@@ -117,11 +117,12 @@ def test_killed_build_is_not_used_and_goes_on(site: Site):
 
 
 @pytest.mark.parametrize("number, background", [
-    (signal.SIGINT, False), (signal.SIGTERM, False),
+    (signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGHUP, False),
     # In the background of a script, SIGINT is ignored.
     (signal.SIGTERM, True),
 ])  # fmt: skip
 def test_stopped_build_ends_after_spack(site: Site, number: signal.Signals, background: bool):
+    """And after the process in which that builds."""
     process = site.start_build(site.testbed.folder / "gate", background)
     try:
         assert process.stdout and "fio" in next(line for line in process.stdout if "[" in line)
@@ -137,6 +138,26 @@ def test_stopped_build_ends_after_spack(site: Site, number: signal.Signals, back
     last = "install" if background else "interrupted"
     assert (process.returncode, site.starts[-1]) == (2, last)
     assert site.refusal() == "build.not-built"
+    assert site.build().code == 0
+    assert site.refusal() == ""
+
+
+def test_a_stopped_lock_ends_spack_and_reports_no_failure(site: Site):
+    """Spack runs in a thread of its own there, which no signal reaches."""
+    started = site.testbed.folder / "started"
+    (site.root / "spack" / "bin" / "spack").write_text(
+        "#!/usr/bin/env python3\nimport pathlib, sys, time\nif 'concretize' in sys.argv:\n"
+        f"    pathlib.Path('{started}').touch()\n    time.sleep({PATIENCE})\n"
+    )
+    process = site.testbed.start(BIN / "plumbline", "lock", site.name)
+    try:
+        wait_for(started.exists)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        stop(process)
+    assert (process.returncode, codes_in(out + err)) == (2, [])
+    assert err.splitlines() == ["plumbline: stopped"]
 
 
 def test_spack_is_awaited_although_it_is_interrupted_again():

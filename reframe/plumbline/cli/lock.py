@@ -44,6 +44,10 @@ def lock(names: tuple[str, ...], jobs: int):
         checkouts.fetch(say)
         builder.index(say)
         with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(solve, wanted))  # raises what one raised
+            try:
+                list(pool.map(solve, wanted))  # raises what one raised
+            except KeyboardInterrupt:
+                say(spack.WAITING)
+                raise
     if failed:
         raise Fault(f"not concretized: {', '.join(failed)}", code="spack.not-concretized")

@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +36,10 @@ CONTENTS = "plumbline.json"
 #: Processes of Spack that run now.
 _started: list[subprocess.Popen] = []
 
+#: Signals that stop Spack, and whether one has come.
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_stopped = threading.Event()
+
 #: Bytes that a build needs: the stage of the largest benchmark with its objects.
 FREE_SPACE = 2**30
 
@@ -44,6 +49,9 @@ _PROGRESS = (
     (re.compile(r"^==> (?:Fetching|Cloning) ((?:https?|git)://\S+)"), r"fetching \1"),
     (re.compile(r"^==> Adding package (\S+?) to mirror"), r"\1"),
 )
+
+#: What is reported after Ctrl-C.
+WAITING = "waiting for Spack to end, which may take a minute"
 
 #: The remedy where nothing can be fetched.
 WITHOUT_NETWORK = (
@@ -108,7 +116,11 @@ def locked(report: Callable[[str], None]) -> Iterator[None]:
         if not files.acquire(lock, blocking=False):
             report(f"another build holds {root() / 'lock'}: waiting for it")
             files.acquire(lock)
-    before = signal.signal(signal.SIGTERM, _stop)
+    _stopped.clear()
+    before = {number: signal.getsignal(number) for number in _STOPS}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # as of nohup, or in the background of a script
+            signal.signal(number, _stop)
     try:
         yield
     except OSError as err:
@@ -121,7 +133,8 @@ def locked(report: Callable[[str], None]) -> Iterator[None]:
             code="build.too-little-space",
         ) from None
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         lock.release()
 
 
@@ -162,8 +175,8 @@ def _awaited(process: subprocess.Popen, report: Callable[[str], None]) -> Iterat
     try:
         yield
     except KeyboardInterrupt:
-        report("waiting for Spack to end, which may take a minute")
-        # Also if it is interrupted again: the signal has reached Spack too.
+        report(WAITING)
+        # Also if it is interrupted again.
         while process.poll() is None:
             with suppress(KeyboardInterrupt):
                 for _ in process.stdout or ():
@@ -175,11 +188,17 @@ def _awaited(process: subprocess.Popen, report: Callable[[str], None]) -> Iterat
 
 
 def _stop(number: int, frame: object) -> None:
-    """Stop on SIGTERM as on Ctrl-C, which reaches Spack too."""
-    # In the background of a script, SIGINT is ignored, by Spack too.
+    """Stop Spack, and then this process, on Ctrl-C and the like.
+
+    Spack builds in processes of its own and waits for them, however long a build takes. So all get
+    the signal, in a process group that begins with Spack.
+    """
+    _stopped.set()
+    # Where SIGINT is ignored, Spack ignores it too.
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     for process in _started:
-        process.send_signal(number if ignored else signal.SIGINT)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM if ignored else signal.SIGINT)
     raise KeyboardInterrupt
 
 
@@ -204,6 +223,7 @@ def run(
         with subprocess.Popen(
             command, env=settings(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", cwd=root(),
+            start_new_session=True,
         ) as process, _awaited(process, report):  # fmt: skip
             for line in process.stdout or ():
                 file.write(line)
@@ -211,6 +231,9 @@ def run(
                 for pattern, shown in _PROGRESS:
                     if match := pattern.search(line):
                         report(f"{what}: {match.expand(shown)}")
+    if _stopped.is_set():
+        # Of a thread, which the signal does not reach.
+        raise KeyboardInterrupt
     if process.returncode:
         with log.open(encoding="utf-8", errors="replace") as file:
             file.seek(began)
