@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shlex
 import stat
 import threading
 from collections.abc import Iterator
@@ -58,6 +59,16 @@ def read_text(path: Path) -> str:
     """
     with open(path, encoding="utf-8", opener=open_regular) as file:
         return file.read()
+
+
+def why_unreadable(err: OSError, folder: Path) -> str:
+    """Return why a file in a folder cannot be read, and who can change that."""
+    reason = err.strerror or str(err)
+    if isinstance(err, PermissionError):
+        with contextlib.suppress(OSError, KeyError):  # such as an account that was deleted
+            owner = folder.owner()
+            reason += f": its owner {owner} can run `chmod -R g+rX {shlex.quote(str(folder))}`"
+    return reason
 
 
 def lock(path: Path) -> fasteners.InterProcessLock:

@@ -125,7 +125,7 @@ def states(folder: Path) -> tuple[dict[str, str], list[str]]:
         try:
             stats = _stats(session)
         except OSError as err:
-            faults.append(f"{str(err.filename or session)!r}: {err.strerror}")
+            faults.append(f"{str(err.filename or session)!r}: {files.why_unreadable(err, session)}")
             continue
         if stats and not session.name.isprintable():
             faults.append(f"{str(session)!r}: not a session name")
