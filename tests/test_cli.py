@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import CHECKS, STANDINS, Testbed, asked, codes_in, refused
+from conftest import BIN, CHECKS, STANDINS, Testbed, asked, codes_in, refused
 from halfway import PINGPONG
 from plumbline.operate import doctor
 
@@ -27,6 +27,14 @@ def test_an_internal_error_is_no_regression(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("plumbline.core.codes.registered", fails)
     done = asked("explain")
     assert done.code == 2 and "RuntimeError: lost" in done.err
+
+
+def test_a_full_disk_behind_standard_output_is_no_internal_error(testbed: Testbed):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([BIN / "plumbline", "explain"], env=testbed.env, stdout=full,
+                              stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert (done.returncode, codes_in(done.stderr)) == (2, ["files.not-writable"])
+    assert len(done.stderr.splitlines()) == 1
 
 
 # -- parse ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ too little data).
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import pkgutil
@@ -16,8 +17,11 @@ import traceback
 import click
 
 from plumbline.cli.common import warn, warn_lines
-from plumbline.core.errors import Fault, UnknownName
+from plumbline.core.errors import Fault, UnknownName, with_code
 from plumbline.core.text import suggest
+
+#: Standard output is a pipe whose reader is gone, or a file on a full disk.
+_NOT_WRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT)
 
 
 class _Group(click.Group):
@@ -43,8 +47,11 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context):
         try:
             return self._invoke(ctx)
-        except BrokenPipeError:
+        except OSError as err:
             # As for `plumbline trend | head -1`: click would exit with 1, which means regression.
+            if not isinstance(err, BrokenPipeError):
+                reason = f"{err.filename or 'standard output'}: cannot be written ({err.strerror})"
+                warn(with_code(f"{reason}: free disk space", "files.not-writable"))
             null = os.open(os.devnull, os.O_WRONLY)
             for stream in (sys.stdout, sys.stderr):
                 os.dup2(null, stream.fileno())
@@ -59,9 +66,11 @@ class _Group(click.Group):
         except Fault as err:
             warn_lines(err.coded())
             ctx.exit(2)
-        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as err:
+            if isinstance(err, OSError) and err.errno in _NOT_WRITTEN:
+                raise
             # Python would exit with 1, which means regression.
             traceback.print_exc()
             warn(f"internal error: {type(err).__name__}: {err}: please report it with these lines")
