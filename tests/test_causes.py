@@ -138,13 +138,12 @@ def test_states(fields: dict, state: str):
         (["n1", "n2", "n1", "n9", "n9", "n9"], {}, ["n9"]),
         (["n1,n2", "n2,n3", "n1,n3", "n2,n9", "n9,n1", "n3,n9"], {}, ["n9"]),
         (["n1", "n2", "n1", "n9", "n9", "n1"], {}, []),
-        (["n1", "n2", "n1", "n9", "n9", "n1"],
-         {"kind": "transient", "until": np.datetime64("2026-01-05")}, ["n9"]),
+        (["n1", "n2", "n1", "n9", "n9", "n1"], {"kind": "transient", "end": 4}, ["n9"]),
     ],
-)  # fmt: skip
+)
 def test_a_node_that_was_merely_used_explains_nothing(nodes, fields, found):
     series = series_of(range(6), nodes=nodes)
-    assert causes.nodes_of(series, change_of(series, "2026-01-04", **fields)) == found
+    assert causes.nodes_of(series, change_of(series, "2026-01-04", start=3, **fields)) == found
 
 
 def test_a_series_of_a_node_is_explained_by_it():

@@ -6,10 +6,10 @@ import datetime
 from pathlib import Path
 
 import pytest
+from histories import fom, line, store
 from plumbline.analysis.trend import nightly as nights_of
 from plumbline.history.history import History
 from plumbline.operate import nightly
-from histories import fom, line, store
 
 FIRST = datetime.datetime(2026, 6, 1, 1)
 

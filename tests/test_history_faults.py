@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -21,7 +22,7 @@ from histories import (
     values_of,
 )
 from plumbline.core.errors import Fault
-from plumbline.history import history, statements
+from plumbline.history import history, index, statements
 from plumbline.history.history import History
 from plumbline.history.series import Selection, moment
 
@@ -221,3 +222,21 @@ def test_a_folder_whose_name_is_not_utf_8_is_refused(results: Path, monkeypatch)
         2, ["input.wrong-option"])  # fmt: skip
     monkeypatch.setenv("PLUMBLINE_RESULTS", str(folder))
     assert run("list").codes == ["input.wrong-option"]
+
+
+def test_a_session_of_another_account_has_its_owner_and_the_remedy(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Who measured with umask 077; root may read all, so the error is made up."""
+    closed = store(results, line())
+    stats = index._stats
+
+    def denied(folder: Path):
+        if folder == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder / "records"))
+        return stats(folder)
+
+    monkeypatch.setattr(index, "_stats", denied)
+    with History(results) as found:
+        (fault,) = found.faults
+    assert f"owner {closed.owner()} can run `chmod -R g+rX {closed}`" in fault

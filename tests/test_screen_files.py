@@ -9,6 +9,7 @@ import pytest
 from fleet import Fleet
 from plumbline.analysis.screen import Group, nights, of_file, of_topology
 from plumbline.core.errors import Fault
+from plumbline.core.text import WIDTH
 from screened import command
 
 
