@@ -40,9 +40,9 @@ from plumbline.session import cost, inventory_check, loading, preflight, progres
 from plumbline.session.dry_run import DryRun
 from plumbline.site import (
     configuration,
+    ended_jobs,
     host_load,
     inventory,
-    lost,
     slurm_jobs,
 )
 
@@ -131,7 +131,7 @@ class Session(executors.TaskEventListener):
         if not self.dry_run:
             self.notes += slurm_jobs.skipped_nodes(testcases)
             partitions = {case.partition for case in testcases}
-            self.notes += lost.unwatched(
+            self.notes += ended_jobs.unwatched(
                 {one.fullname: one.scheduler.registered_name for one in partitions}
             )
             self._note_load(testcases)
@@ -422,7 +422,7 @@ class Session(executors.TaskEventListener):
 
         :returns: whether strict rules fail the session.
         """
-        self.notes += lost.notes
+        self.notes += ended_jobs.notes
         self.notes += summary.waiver_notes(waivers.loaded(paths.reference()), self.records)
         jumped = time.time() - time.monotonic() - self._clock
         if abs(jumped) > _JUMP:

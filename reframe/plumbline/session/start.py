@@ -19,9 +19,9 @@ from plumbline.session.session import Session
 from plumbline.site import (
     check_patches,
     configuration,
+    ended_jobs,
     host,
     job_patches,
-    lost,
     reframe_patches,
     slurm_jobs,
 )
@@ -68,7 +68,7 @@ def configure(argv: list[str]) -> dict:
         current.reruns = int(reruns) if reruns.isdecimal() else 0
         patch_reframe(current)
         slurm_jobs.watch()
-        lost.watch()
+        ended_jobs.watch()
         atexit.register(current.close)
     return site
 
