@@ -27,7 +27,7 @@ from plumbline.output import report
 from plumbline.output.report import page_writer
 
 UTC = datetime.timezone.utc
-NOW = datetime.datetime(2026, 11, 20, 12, tzinfo=UTC)
+NOW = datetime.datetime(2025, 11, 20, 12, tzinfo=UTC)
 DAY = datetime.timedelta(days=1)
 NIGHTS = 45
 #: A figure without its value, and one that failed.
@@ -292,7 +292,7 @@ def sessions_of(
 
     :arg a_night: so many begin a minute after the other, and the next so long apart.
     """
-    first = datetime.datetime(2026, 11, 20, tzinfo=UTC)
+    first = datetime.datetime(2025, 11, 20, tzinfo=UTC)
     demo = demo_history.Demo(1, first, 1)
     for number, changes in enumerate(listed):
         start = first + number // a_night * apart
@@ -330,7 +330,7 @@ def swept(folder: Path, *nights: dict[str, float]) -> Path:
 def a_series(values, location="", node="", **fields) -> Series:
     """A series of a figure, a value a day, all of which passed."""
     count = len(values)
-    times = np.datetime64("2026-08-01", "s") + np.arange(count) * np.timedelta64(1, "D")
+    times = np.datetime64("2025-08-01", "s") + np.arange(count) * np.timedelta64(1, "D")
     empty = np.full(count, np.nan)
     made = Series(
         Key("alder", "cpu", "gnu", "stream", "triad", -1, location, "all-cores", "", node),

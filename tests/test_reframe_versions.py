@@ -60,7 +60,7 @@ def test_its_patches(other: Path, tmp_path: Path):
     """What replaces a part of ReFrame does so in this version too, and finds the end of a job."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += [f"--basetemp={tmp_path / 'patches'}"]
-    files = ("reframe_patches", "check_patches", "job_patches", "lost")
+    files = ("reframe_patches", "check_patches", "job_patches", "ended_jobs")
     command += [f"tests/test_{name}.py" for name in files]
     command += ["-k", "not reach and not has_a_test and not says_why"]
     env = os.environ | {"PYTHONPATH": str(other)}

@@ -102,7 +102,7 @@ def around_of(
     return *names, comparison
 
 
-NIGHTLY = [f"2026-08-{day:02d}T02:00:00" for day in range(1, 21)]
+NIGHTLY = [f"2025-08-{day:02d}T02:00:00" for day in range(1, 21)]
 
 
 def names_of(*numbers: int) -> list[str]:
@@ -112,7 +112,7 @@ def names_of(*numbers: int) -> list[str]:
 def test_the_sides_of_a_change_are_all_sessions_around_it():
     before, after, found = around_of(*a_history(NIGHTLY), {"start": 8, "sessions": 12})
     assert (before, after) == (names_of(8), names_of(8, 20))
-    assert found.command.endswith(" ..2026-08-08 2026-08-09..")
+    assert found.command.endswith(" ..2025-08-08 2025-08-09..")
     assert (found.before, found.after, found.missing) == (8, 12, 0)
     *_, newest = around_of(*a_history(NIGHTLY), {"start": 19, "sessions": 1})
     assert newest.missing == 2
@@ -126,14 +126,14 @@ def test_other_changes_of_a_figure_end_the_sides_of_one():
 
 
 def test_a_transient_is_compared_until_it_ended():
-    until = np.datetime64("2026-08-12T02:00:00")
+    until = np.datetime64("2025-08-12T02:00:00")
     transient = {"start": 8, "kind": "transient", "until": until, "active": False}
     before, after, _ = around_of(*a_history(NIGHTLY), transient)
     assert (before, after) == (names_of(8), names_of(8, 12))
 
 
 def test_sessions_of_one_day_are_told_apart_by_their_times():
-    hourly = [f"2026-08-01T{hour:02d}:00:00" for hour in range(12)]
+    hourly = [f"2025-08-01T{hour:02d}:00:00" for hour in range(12)]
     before, after, found = around_of(*a_history(hourly), {"start": 5}, {"start": 9})
     assert (before, after) == (names_of(5), names_of(5, 9))
     assert (found.before, found.after) == (5, 4)

@@ -143,8 +143,8 @@ def test_two_builds_of_one_day_are_compared(tmp_path, window):
     *words, before, after = shlex.split(command)
     assert words == ["plumbline", "compare", "--system=alder"]
     assert (before, after) == (
-        "2026-11-20T00:00:00..2026-11-20T04:00:01",
-        "2026-11-20T05:00:00..2026-11-20T08:00:01",
+        "2025-11-20T00:00:00..2025-11-20T04:00:01",
+        "2025-11-20T05:00:00..2025-11-20T08:00:01",
     )
     with History(tmp_path) as history:
         known = history.sessions()

@@ -194,7 +194,7 @@ def test_the_latest_of_a_sweep_is_the_median_of_its_night_with_the_worst_node_be
     (figure,) = figures_of(swept(tmp_path, before, before, now))
     assert (figure.latest, figure.worst, figure.usual) == (311.5, ("n3", 211.0), 300.0)
     sessions, _, medians = figure.history
-    assert [name[:15] for name in sessions] == [f"202611{day}T000000" for day in (20, 21, 22)]
+    assert [name[:15] for name in sessions] == [f"202511{day}T000000" for day in (20, 21, 22)]
     assert medians.tolist() == [300.0, 300.0, 311.5]
     assert figure.over_nodes["name"] == [*now]
     assert figure.over_nodes["value"][3] == [(0, 300.0), (1, 300.0), (2, 211.0)]

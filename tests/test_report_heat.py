@@ -107,7 +107,7 @@ def test_without_scripts_the_heat_map_is_a_picture_with_its_text(pages, new_wind
 @pytest.mark.parametrize("nodes", [400])
 def test_a_heat_map_of_many_nodes_is_legible(nodes):
     made = heat.HeatMap(
-        figure=None, nights=[f"202611{day:02}T000000Z-0" for day in range(1, 31)] * 3, sessions=[],
+        figure=None, nights=[f"202511{day:02}T000000Z-0" for day in range(1, 31)] * 3, sessions=[],
         nodes=[f"n{node:03}" for node in range(nodes)], usual=np.ones(nodes),
         values=np.ones((nodes, 90)), signed=np.zeros((nodes, 90)), marks=[], flagged=[],
     )  # fmt: skip
@@ -203,7 +203,7 @@ def test_the_map_of_a_sweep_has_all_of_its_nodes_on_its_last_nights(tmp_path, mo
     made = heat.of(figure, slow_nodes.Screened())
     assert made.values.shape == (100, 3)
     assert made.values[:, -1].tolist() == [*fleet.values()]
-    assert [night[:8] for night in made.nights] == ["20261121", "20261122", "20261123"]
+    assert [night[:8] for night in made.nights] == ["20251121", "20251122", "20251123"]
 
 
 def test_flags_without_a_page_are_framed_in_the_heat_map(tmp_path, monkeypatch):

@@ -116,9 +116,9 @@ def test_the_last_clearance_and_changed_facts_are_on_the_page_of_a_node(demo, tm
         (folder / name).symlink_to(demo / name)
     verdict = folder / "verdicts" / "alder" / "nid0007"
     verdict.parent.mkdir(parents=True)
-    verdict.write_text("no-go 2026-11-20T10:00:00Z slower <b>\n")
+    verdict.write_text("no-go 2025-11-20T10:00:00Z slower <b>\n")
     content = report_page(folder, "nodes/*.html", now=None).read_text()
-    assert "no-go 2026-11-20T10:00:00Z slower &lt;b&gt;" in content
+    assert "no-go 2025-11-20T10:00:00Z slower &lt;b&gt;" in content
     assert 'data-note="clearance"' in content
 
 
@@ -173,17 +173,17 @@ def test_a_node_that_is_flagged_by_its_pairs_has_a_figure_and_a_map(tmp_path):
 
 
 def flag(kind: str, *name: str, size: float = 0.1, until: str | None = None) -> Flag:
-    return Flag("20261120", kind, name, size, 1.0, "20261118", until)
+    return Flag("20251120", kind, name, size, 1.0, "20251118", until)
 
 
 def a_panel(*nights: dict[str, float], location: str = "") -> figures.Panel:
     """A figure of nodes with a session each, of which some measured it in each night."""
     names = sorted({name for night in nights for name in night})
-    start = np.datetime64("2026-11-20T01", "s")
+    start = np.datetime64("2025-11-20T01", "s")
     members = []
     for name in names:
         at = [number for number, night in enumerate(nights) if name in night]
-        sessions = np.array([f"2026112{day}T01-{name}" for day in at], object)
+        sessions = np.array([f"2025112{day}T01-{name}" for day in at], object)
         times = start + np.array(at) * np.timedelta64(1, "D")
         values = [nights[day][name] for day in at]
         members.append(a_series(values, location, name, sessions=sessions, times=times))
@@ -210,7 +210,7 @@ def test_a_chart_of_a_node_marks_the_nights_on_which_it_was_flagged():
     flags = [Flag(since[5], "node", ("b",), 0.1, 1.0, since[4], None),
              Flag(since[2], "node", ("b",), 0.1, 1.0, since[1], nights[2]),
              Flag(since[2], "pair", ("a", "b"), 0.1, 1.0, since[1], since[2]),
-             Flag("20261130", "node", ("b",), 0.1, 1.0, "20261130", None)]  # fmt: skip
+             Flag("20251130", "node", ("b",), 0.1, 1.0, "20251130", None)]  # fmt: skip
     made = charts.of_node(figure, figure.members[1], flags, {}, None)
     minutes = (figure.members[1].times.astype("datetime64[m]").astype(int)).tolist()
     assert [(one["time"], one["until"]) for one in made["changes"]] == [
@@ -246,7 +246,7 @@ def test_the_page_of_a_node_has_so_many_charts_at_most(monkeypatch):
 
 def test_what_screening_flags_without_a_page_is_counted():
     flags = [flag("node", f"n{n:03}", size=0.1 + n / 1000) for n in range(slow_nodes.PAGES + 1)]
-    flags += [flag("link", "r1", "r2"), flag("link", "r1", "r3", until="20261119")]
+    flags += [flag("link", "r1", "r2"), flag("link", "r1", "r3", until="20251119")]
     flags += [flag("switch", "r1"), flag("pair", "n060", "n059")]
     found = slow_nodes.screened("alder", {}, flags)
     assert (len(found.nodes), found.omitted) == (slow_nodes.PAGES, 1)
@@ -267,7 +267,7 @@ def test_a_night_of_more_than_a_week_ago_tells_nothing_of_today(tmp_path, later,
         latest = replace(latest, end=latest.end + np.timedelta64(later, "D"))
         state = SystemState("alder", latest, [], None, [])
         found = slow_nodes.of_system(history, state, Selection())
-    assert (found.night[:8], found.old, found.judged) == ("20261122", old, not old)
+    assert (found.night[:8], found.old, found.judged) == ("20251122", old, not old)
 
 
 KNOWN = Waiver(
@@ -276,7 +276,7 @@ KNOWN = Waiver(
 )  # fmt: skip
 
 #: A session.
-NIGHT = "20260920T020000Z-000001"
+NIGHT = "20250920T020000Z-000001"
 
 
 @pytest.mark.parametrize(
@@ -303,5 +303,5 @@ def test_slow_links_and_nodes_without_a_page_are_on_the_first_page(
     section = content[content.index('aria-labelledby="slow"') :]
     section = section[: section.index("</section>")]
     assert {*re.findall(r'data-note="([^"]*)"', section)} == notes
-    assert ("2026-09-20" in section) == bool(screened.night)
+    assert ("2025-09-20" in section) == bool(screened.night)
     assert "<r2>" not in content

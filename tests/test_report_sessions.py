@@ -93,20 +93,20 @@ def test_a_repeated_case_has_what_any_repeat_found(tmp_path):
 
 def test_repeats_are_one_session_of_those_that_are_red(tmp_path):
     (red,) = state(sessions_of(tmp_path, [PASSES], *[[FAILS, PASSES]] * 2)).red
-    assert (str(red.since), red.sessions) == ("2026-11-20T01:00:00", 2)
+    assert (str(red.since), red.sessions) == ("2025-11-20T01:00:00", 2)
 
 
 def test_a_case_is_red_since_the_last_break(tmp_path):
     slow = [{"figures": [SLOW]}]
     (red,) = state(sessions_of(tmp_path, slow, [{}], slow, slow)).red
-    assert (str(red.since), red.sessions) == ("2026-11-20T02:00:00", 2)
+    assert (str(red.since), red.sessions) == ("2025-11-20T02:00:00", 2)
 
 
 def set_date(folder: Path, sessions: slice, date: str) -> None:
     """Moves the results of some sessions to another date."""
     for session in sorted((folder / "sessions").iterdir())[sessions]:
         records = session / "records.jsonl"
-        records.write_text(records.read_text().replace("2026-11-20T", f"{date}T"))
+        records.write_text(records.read_text().replace("2025-11-20T", f"{date}T"))
 
 
 def test_a_case_of_the_inventory_that_no_session_has_was_never_run(tmp_path):
@@ -128,13 +128,13 @@ def test_what_was_not_selected_is_not_called_never_run(select, tmp_path):
 def test_a_case_of_the_inventory_that_one_session_had_is_red(tmp_path):
     folder = sessions_of(tmp_path, [{"check": "old"}, {}], [{}])
     write_inventory(folder, "old")
-    set_date(folder, slice(1), "2026-11-02")
+    set_date(folder, slice(1), "2025-11-02")
     assert [case.check for case in state(folder).red] == ["old"]
 
 
 def test_a_case_that_sessions_had_and_the_last_week_lacks_is_red(tmp_path):
     folder = sessions_of(tmp_path, *([[{"check": "old"}, {}]] * 3), [{}])
-    set_date(folder, slice(3), "2026-11-02")
+    set_date(folder, slice(3), "2025-11-02")
     assert [(case.check, case.status) for case in state(folder).red] == [("old", "vanished")]
 
 
@@ -150,7 +150,7 @@ def test_a_session_of_the_future_hides_nothing(tmp_path):
     slow, ahead = {"check": "slow", "figures": [SLOW]}, {"check": "ahead", "figures": [SLOW]}
     folder = sessions_of(tmp_path, *[[{"check": "gone"}, slow]] * 3, [slow], [{**slow, "figures": [
         SLOW | {"value": 300.0}]}, ahead], [{"check": "well"}])  # fmt: skip
-    set_date(folder, slice(3), "2026-11-02")
+    set_date(folder, slice(3), "2025-11-02")
     set_date(folder, slice(4, 5), "2027-11-20")
     found = state(folder)
     assert {case.check: (case.status, case.sessions) for case in found.red} == {
@@ -158,7 +158,7 @@ def test_a_session_of_the_future_hides_nothing(tmp_path):
     }  # fmt: skip
     assert [row.session for row in found.ahead] == [sorted(
         path.name for path in (folder / "sessions").iterdir())[4]]  # fmt: skip
-    assert found.latest.end == np.datetime64("2026-11-20T05:00:00")
+    assert found.latest.end == np.datetime64("2025-11-20T05:00:00")
     assert notes(report_page(folder)) & {"in-the-future", "old"} == {"in-the-future"}
 
 
@@ -174,7 +174,7 @@ def test_a_session_that_still_runs_makes_nothing_red(tmp_path):
     assert "1 of 2 planned" in content and "9 hours" in content
     assert notes(page) & {"running", "cut-off"} == {"running"} and "vanished" not in content
     assert "running" in (page.parent / "sessions.html").read_text()
-    assert "2026-11-20 03:00" in content
+    assert "2025-11-20 03:00" in content
     own = page.parent / f"sessions/{text.slug(running.name)}.html"
     assert notes(own) == {"running"}
     (running / "end.json").write_text("{}")
@@ -223,10 +223,10 @@ def test_many_nodes_with_one_result_are_folded(tmp_path, nodes, rows):
 def test_an_older_session_that_is_red_has_a_page_of_its_red_cases(tmp_path):
     red, well = {"check": "slow", "figures": [SLOW]}, {"check": "well"}
     folder = sessions_of(tmp_path, [red, well], [well], [red, well], [well, well | {"check": "x"}])
-    set_date(folder, slice(1), "2026-09-20")
+    set_date(folder, slice(1), "2025-09-20")
     report_page(folder, latest=1)
     made = sorted(path.name for path in (tmp_path / "out" / "sessions").iterdir())
-    assert [name[:15] for name in made] == ["20261120t020000", "20261120t030000"]
+    assert [name[:15] for name in made] == ["20251120t020000", "20251120t030000"]
     older, newest = ((tmp_path / "out" / "sessions" / name) for name in made)
     assert ("red-only" in notes(older), "red-only" in notes(newest)) == (True, False)
     content = older.read_text()
@@ -244,8 +244,8 @@ def test_an_older_session_that_was_cut_off_has_a_page(tmp_path):
     report_page(folder, now=NOW + 2 * DAY, latest=1)
     made = {path.name[:15]: path for path in (tmp_path / "out" / "sessions").iterdir()}
     assert len(made) == 3
-    assert notes(made["20261120t000000"]) == {"cut-off", "red-only"}
-    assert notes(made["20261120t010000"]) == {"cut-off", "no-record"}
+    assert notes(made["20251120t000000"]) == {"cut-off", "red-only"}
+    assert notes(made["20251120t010000"]) == {"cut-off", "no-record"}
     assert_links_resolve(tmp_path / "out")
 
 
@@ -256,7 +256,7 @@ def test_cases_that_were_not_asked_for_are_not_missing(tmp_path):
 
 
 def test_a_clock_that_jumped_back_over_midnight_makes_all_pages(tmp_path):
-    folder = sessions_of(tmp_path, *([[{}, {"time": "2026-11-19T23:00:00Z"}]] * 9))
+    folder = sessions_of(tmp_path, *([[{}, {"time": "2025-11-19T23:00:00Z"}]] * 9))
     write(folder, tmp_path / "out", now=NOW)
     assert_links_resolve(tmp_path / "out")
 

@@ -83,7 +83,7 @@ def slow_(tmp_path: Path) -> Path:
 
 def test_what_is_acknowledged_is_red_no_longer(slow):
     (found,) = listed(slow)
-    assert (found["kind"], found["figures"], found["since"]) == ("fail", ["triad"], "2026-11-20")
+    assert (found["kind"], found["figures"], found["since"]) == ("fail", ["triad"], "2025-11-20")
     assert found["loss"] == pytest.approx(1 - 200 / 290)
     assert red(slow) == (1, 0)
     done = waive(slow, found["finding"], *GIVEN, "--ticket", "4711")
