@@ -130,8 +130,8 @@ def use(folder: Path | None, report: Callable[[str], None]) -> None:
     for environment in environments.list_environments():
         if environment.name in complete:
             other = environment.digest(environment.root_packages()) != complete[environment.name]
-            note = ": made from another manifest or other recipes than here; sources may be missing"
-            report(f"{environment.name}{note if other else ''}")
+            state = "made from another manifest or other recipes than here; sources may be missing"
+            report(f"{environment.name}: {state if other else 'all sources are in the mirror'}")
     digest = spack.sha256(folder / CONTENTS)
     report(f"builds use {folder}, whose {CONTENTS} has the SHA-256 {digest}")
 
