@@ -149,8 +149,7 @@ class TwoTasks(Osu):
 
     @property
     def headline_figure(self) -> str:
-        """The figure of the test in the summary: the latency at 8 bytes, or the bandwidth at
-        1 MiB."""
+        """The figure in the summary: the latency at 8 bytes, or the bandwidth at 1 MiB."""
         metric, *_ = self.metrics_of[self.test]
         return Figure(metric, 8 if "lat" in metric else 2**20).variable
 
@@ -162,8 +161,7 @@ class TwoTasks(Osu):
 class PointToPoint(TwoTasks):
     """With messages in host memory."""
 
-    # On two cores of a virtual machine; a third of it is the validation.
-    usual_seconds = 20
+    usual_seconds = 20  # On two cores of a virtual machine; a third of it is the validation.
 
     def optional(self) -> list[Figure]:
         # OSU 5 begins with an empty message, OSU 7 with one byte.

@@ -270,7 +270,7 @@ def test_missing_records_of_a_session_that_has_ended_are_noted(results: Path):
 
 
 def test_a_name_that_stands_twice_in_a_line_is_one_value(results: Path):
-    """The one that was held against the schema."""
+    """The one that was compared with the schema."""
     twice = records.dumps(line()).replace('"value":', '"value":"99","value":') + "\n"
     store(results, twice, name=NIGHT)
     assert values_of(results) == [10.0]

@@ -36,7 +36,7 @@ VERDICTS = [
     ([LATENCY], "latency", [0.01], "pass"),
     ([LATENCY | {"value": "0.05"}], "latency", [0.06], "pass"),
     ([LATENCY | {"value": "0.05"}], "latency", [0.0601], "fail"),
-    # The summary is held against the bounds, each sample against the ceiling.
+    # The summary is compared with the bounds, each sample against the ceiling.
     ([{"statistic": "median"}], "bandwidth", [900.0, 950.0, 2000.0], "pass"),
     ([{"statistic": "mean"}], "bandwidth", [900.0, 900.0, 1050.0], "pass"),
     ([{"statistic": "mean"}], "bandwidth", [900.0, 900.0, 1049.0], "fail"),
@@ -149,12 +149,15 @@ NEAR = [
 ]
 
 
-@pytest.mark.parametrize(("row", "metric", "value", "near"), NEAR)
+@pytest.mark.parametrize(("row", "metric", "value", "near_bound"), NEAR)
 def test_warning_band(
-    folder: Path, row: dict, metric: str, value: float, near: bool | None
+    folder: Path, row: dict, metric: str, value: float, near_bound: bool | None
 ) -> None:
     judged = references(folder, row).judge(CASE, metric, None if not row else 8, [value])
-    assert (judged.verdict, judged.near_bound) == ("fail" if near is None else "pass", bool(near))
+    assert (judged.verdict, judged.near_bound) == (
+        "fail" if near_bound is None else "pass",
+        bool(near_bound),
+    )
     assert judged.better == ("higher" if metric == "bandwidth" else "lower")
 
 

@@ -1,4 +1,4 @@
-"""The tables, held against a second transcription that was made without them."""
+"""The tables, compared with a second transcription that was made without them."""
 
 import csv
 import re
